@@ -1,0 +1,8 @@
+//! The HTTP adapters over real sockets: against the sandbox provider, and against servers that misbehave.
+#![cfg(all(feature = "ops", feature = "payment"))]
+
+mod broken_servers;
+mod operations;
+mod orders;
+mod sandbox_provider;
+mod scripted_server;

@@ -1,0 +1,43 @@
+//! Kafka for the delivery kernel: the record stream of a consumer group, the publisher, and the topics they need.
+//! Nothing here may know what a record means, keep a dedup key, or name a database.
+//!
+//! - [`KafkaStream`] implements `RecordStream`; its control is the `StreamControl` that `start` returns.
+//! - [`KafkaPublisher`] implements `Publisher`.
+//! - [`ensure_topics`] checks, and creates, what both need.
+
+mod settings;
+
+mod stream;
+
+mod poll;
+
+mod rebalance;
+
+mod burst;
+
+mod lanes;
+
+mod control;
+
+mod positions;
+
+mod native;
+
+mod failure;
+
+mod context;
+
+mod publisher;
+
+mod partitions;
+
+mod topics;
+
+mod names;
+
+pub use context::{ClientHealth, Trouble};
+pub use names::{dead_letter_topic, retry_topic};
+pub use publisher::KafkaPublisher;
+pub use settings::{KafkaSettings, SettingsError};
+pub use stream::{KafkaError, KafkaStream};
+pub use topics::{MissingTopic, TopicPlan, TopicReport, TopicsError, ensure_topics};

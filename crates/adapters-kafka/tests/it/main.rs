@@ -1,0 +1,11 @@
+//! The adapter against a real broker, whose address is in `TEST_KAFKA_BROKERS`. Each test has a topic and a group of
+//! its own. No test double may appear here.
+
+mod broker;
+mod consume;
+mod member;
+mod pressure;
+mod publish;
+mod raw;
+mod rebalance;
+mod topics;

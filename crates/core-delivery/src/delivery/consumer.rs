@@ -1,0 +1,238 @@
+//! The consumer: one lane driver for each assigned lane, from the first assignment to the last release. It decides
+//! nothing about events.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_lock::Semaphore;
+use futures::channel::mpsc;
+use futures::future::FutureExt;
+use futures::stream::StreamExt;
+use futures::{pin_mut, select_biased};
+
+use crate::event::Event;
+use crate::ports::{
+    EventDecoder, EventHandler, Publisher, RecordStream, Runtime, StreamControl, StreamError, StreamEvent,
+    UnitOfWorkFactory,
+};
+use crate::record::{Assignment, Epoch, LaneId};
+
+use super::batch::Batch;
+use super::health::Health;
+use super::lane::Lane;
+use super::lane_driver::{Exit, Input, LaneDriver};
+use super::metrics::DeliveryMetrics;
+use super::perform::panic_text;
+use super::topology::{Stage, Topology};
+
+/// What a consumer is told once.
+#[derive(Debug, Clone)]
+pub struct ConsumerSettings {
+    /// Its topics and its group.
+    pub topology: Topology,
+    /// The most deliveries in one unit.
+    pub batch_max: usize,
+    /// The most calls in flight over all lanes.
+    pub calls_max: usize,
+    /// How far in the future an event id may lie.
+    pub clock_skew: Duration,
+}
+
+/// Consumes a topic effectively once.
+pub struct Consumer<E, F, H> {
+    /// What it is told.
+    pub settings: ConsumerSettings,
+    /// Opens the units.
+    pub store: Arc<F>,
+    /// Handles the events.
+    pub handler: Arc<H>,
+    /// Decodes the records.
+    pub decoder: Arc<dyn EventDecoder<E>>,
+    /// Writes retries and dead letters.
+    pub publisher: Arc<dyn Publisher>,
+    /// Time and tasks.
+    pub runtime: Arc<dyn Runtime>,
+    /// Where it says what holds it up.
+    pub health: Health,
+}
+
+/// Everything that the lanes share.
+pub(super) struct Pipeline<E, F, H> {
+    pub(super) settings: ConsumerSettings,
+    pub(super) batch: Batch<F, H>,
+    pub(super) decoder: Arc<dyn EventDecoder<E>>,
+    pub(super) publisher: Arc<dyn Publisher>,
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) control: Arc<dyn StreamControl>,
+    pub(super) health: Health,
+    pub(super) metrics: DeliveryMetrics,
+}
+
+/// Why a consumer ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsumerError {
+    /// The stream failed.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// A task of the consumer panicked. What it worked on has no verdict and will be delivered again.
+    #[error("a task of lane {lane} panicked: {reason}")]
+    Panicked {
+        /// The lane.
+        lane: LaneId,
+        /// The panic's message, as far as it is known.
+        reason: String,
+    },
+}
+
+/// How a lane's task ended.
+struct Ended {
+    assignment: Assignment,
+    exit: Result<Exit, String>,
+}
+
+struct Running {
+    epoch: Epoch,
+    inputs: mpsc::UnboundedSender<Input>,
+}
+
+impl<E, F, H> Consumer<E, F, H>
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    /// Consumes until `stop` completes and everything is drained, or until something fails that this process
+    /// cannot repair. Run it to its end: dropping it abandons the lanes, which costs a redelivery and nothing else.
+    pub async fn run<S: RecordStream>(
+        self,
+        mut stream: S,
+        control: Arc<dyn StreamControl>,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), ConsumerError> {
+        let batch = Batch {
+            store: self.store,
+            handler: self.handler,
+            group: self.settings.topology.group.clone(),
+            calls: Arc::new(Semaphore::new(self.settings.calls_max)),
+            runtime: Arc::clone(&self.runtime),
+        };
+        let (told, mut ended) = mpsc::unbounded();
+        let mut lanes = Lanes {
+            pipeline: Arc::new(Pipeline {
+                batch,
+                decoder: self.decoder,
+                publisher: self.publisher,
+                runtime: self.runtime,
+                control,
+                health: self.health,
+                metrics: DeliveryMetrics::new(&self.settings.topology.group),
+                settings: self.settings,
+            }),
+            running: HashMap::new(),
+            told,
+            failure: None,
+        };
+        let stop = stop.fuse();
+        pin_mut!(stop);
+        loop {
+            select_biased! {
+                ended = ended.select_next_some() => lanes.ended(ended),
+                event = stream.next().fuse() => match event {
+                    Some(event) => lanes.handle(event),
+                    None => break,
+                },
+                () = stop => lanes.pipeline.control.stop(),
+            }
+        }
+        lanes.failure.map_or(Ok(()), Err)
+    }
+}
+
+struct Lanes<E, F, H> {
+    pipeline: Arc<Pipeline<E, F, H>>,
+    running: HashMap<LaneId, Running>,
+    told: mpsc::UnboundedSender<Ended>,
+    failure: Option<ConsumerError>,
+}
+
+impl<E, F, H> Lanes<E, F, H>
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    fn handle(&mut self, event: StreamEvent) {
+        match event {
+            StreamEvent::Assigned(assignment) => self.assigned(assignment),
+            StreamEvent::Records(assignment, records) => self.tell(&assignment, Input::Records(records)),
+            StreamEvent::Revoked(assignment) => self.tell(&assignment, Input::Drain),
+            StreamEvent::Lost(assignment) => self.remove(&assignment),
+            StreamEvent::Failed(error) => self.fail(error.into()),
+        }
+        self.pipeline.metrics.lanes.set(self.running.len() as f64);
+    }
+
+    fn assigned(&mut self, assignment: Assignment) {
+        let Pipeline { settings, runtime, .. } = &*self.pipeline;
+        let Some(stage) = settings.topology.stage(&assignment.lane.topic) else {
+            tracing::error!(lane = %assignment.lane, "assigned a topic that was not asked for");
+            return;
+        };
+        let delay = match stage {
+            Stage::Source => Duration::ZERO,
+            Stage::Tier(index) => settings.topology.tiers[index].delay,
+        };
+        tracing::info!(lane = %assignment.lane, epoch = assignment.epoch.0, "lane assigned");
+        let lane = Lane::new(assignment.clone(), stage, delay, settings.clock_skew);
+        let (inputs, received) = mpsc::unbounded();
+        let driver = LaneDriver::new(Arc::clone(&self.pipeline), assignment.clone(), lane, received);
+        let (told, ended) = (self.told.clone(), assignment.clone());
+        let task = async move {
+            let exit = AssertUnwindSafe(driver.run()).catch_unwind().await.map_err(|panic| panic_text(&*panic));
+            // The consumer may be gone; then nobody is left to tell.
+            drop(told.unbounded_send(Ended { assignment: ended, exit }));
+        };
+        runtime.spawn("lane", task.boxed());
+        self.running.insert(assignment.lane, Running { epoch: assignment.epoch, inputs });
+    }
+
+    /// Passes an input to the lane if it is the same assignment (D-5).
+    fn tell(&mut self, assignment: &Assignment, input: Input) {
+        let running = self.running.get(&assignment.lane).filter(|running| running.epoch == assignment.epoch);
+        let drain = matches!(input, Input::Drain);
+        let told = running.is_some_and(|running| running.inputs.unbounded_send(input).is_ok());
+        if drain && !told {
+            // Nothing of it runs here, so there is nothing to wait for.
+            self.pipeline.control.released(assignment);
+        }
+    }
+
+    fn remove(&mut self, assignment: &Assignment) {
+        if self.running.get(&assignment.lane).is_some_and(|running| running.epoch == assignment.epoch) {
+            tracing::debug!(lane = %assignment.lane, epoch = assignment.epoch.0, "lane given up");
+            self.running.remove(&assignment.lane);
+        }
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        let Ended { assignment, exit } = ended;
+        let panicked = |reason: String| ConsumerError::Panicked { lane: assignment.lane.clone(), reason };
+        match exit {
+            Ok(Exit::Released) => self.pipeline.control.released(&assignment),
+            Ok(Exit::Abandoned) => {}
+            Ok(Exit::UnitPanicked) => self.fail(panicked("a unit of work did not report".to_owned())),
+            Err(reason) => self.fail(panicked(reason)),
+        }
+        self.remove(&assignment);
+    }
+
+    /// Keeps the first failure and stops; the other lanes are drained as at any stop.
+    fn fail(&mut self, error: ConsumerError) {
+        tracing::error!(%error, "consumer fails");
+        self.failure.get_or_insert(error);
+        self.pipeline.control.stop();
+    }
+}

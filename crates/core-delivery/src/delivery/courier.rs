@@ -1,0 +1,43 @@
+//! Sends a copy until the broker has acknowledged it. It never gives up and never reports success early: the
+//! offset waits for it (R-KFK-CONS-2).
+
+use crate::headers::without_foreign_headers;
+use crate::ports::{PublishError, Publisher, Runtime, error_chain};
+use crate::record::OutgoingRecord;
+
+use super::backoff::{Backoff, jitter};
+use super::health::Health;
+use super::metrics::DeliveryMetrics;
+
+/// Completes when the copy is acknowledged. Cancelling it can leave a second copy behind, never lose one.
+pub(super) async fn deliver(
+    publisher: &dyn Publisher,
+    runtime: &dyn Runtime,
+    health: &Health,
+    metrics: &DeliveryMetrics,
+    mut copy: OutgoingRecord,
+) {
+    let place = format!("copies to {}", copy.topic);
+    let mut failures = 0;
+    let mut cut = false;
+    while let Err(error) = publisher.publish(&copy).await {
+        metrics.copy_failures.increment(1);
+        if matches!(error, PublishError::TooLarge { .. }) && !cut {
+            tracing::warn!(topic = %copy.topic, "copy is too large, its foreign headers are cut");
+            copy = without_foreign_headers(copy);
+            cut = true;
+            continue;
+        }
+        failures += 1;
+        let reason = error_chain(&error);
+        if failures == 1 {
+            tracing::warn!(topic = %copy.topic, error = reason, "copy not acknowledged, its offset waits");
+        }
+        health.report(&*place, reason);
+        runtime.sleep(Backoff::INFRASTRUCTURE.delay(failures, jitter())).await;
+    }
+    if failures > 0 {
+        health.clear(&place);
+        tracing::info!(topic = %copy.topic, failures, "copy acknowledged after failures");
+    }
+}

@@ -1,0 +1,267 @@
+//! One assignment of one lane: what waits, what is being worked on, and how far it is done. Pure: it is told the
+//! time and what happened, and answers with what may start.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::{Event, UnixMillis};
+use crate::headers::Journey;
+use crate::ports::{Decoded, ErrorClass, IgnoreReason, Progress};
+use crate::record::{Assignment, LaneId, Record};
+
+use super::topology::Stage;
+use super::verdict::Failure;
+use super::watermark::{Ticket, Watermark};
+
+/// An event that was delivered and has no verdict yet.
+#[derive(Debug)]
+pub struct Delivery<E> {
+    /// Its place in the watermark.
+    pub ticket: Ticket,
+    /// The record as it was read.
+    pub record: Record,
+    /// The event in it.
+    pub event: Arc<E>,
+    /// When it may be tried; it waits in the lane until then.
+    due: Option<UnixMillis>,
+}
+
+impl<E> Delivery<E> {
+    /// A delivery that may be tried at once.
+    pub fn new(ticket: Ticket, record: Record, event: E) -> Self {
+        Self { ticket, record, event: Arc::new(event), due: None }
+    }
+}
+
+/// What became of a record at the door.
+#[derive(Debug)]
+pub enum Admitted {
+    /// It waits for a unit.
+    Waiting,
+    /// It is not for this consumer; settle the ticket.
+    Ignored(Ticket, IgnoreReason),
+    /// It is a dead letter; settle the ticket when its copy is acknowledged.
+    Refused(Ticket, Record, Failure),
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Lane<E> {
+    id: LaneId,
+    stage: Stage,
+    tier_delay: Duration,
+    clock_skew: Duration,
+    watermark: Watermark,
+    waiting: VecDeque<Delivery<E>>,
+    unit_runs: bool,
+}
+
+impl<E: Event> Lane<E> {
+    /// A lane that was just assigned. `tier_delay` is zero for a source topic; ids that are further in the future
+    /// than `clock_skew` are refused.
+    pub fn new(assignment: Assignment, stage: Stage, tier_delay: Duration, clock_skew: Duration) -> Self {
+        let Assignment { lane, epoch } = assignment;
+        Self {
+            id: lane,
+            stage,
+            tier_delay,
+            clock_skew,
+            watermark: Watermark::new(epoch),
+            waiting: VecDeque::new(),
+            unit_runs: false,
+        }
+    }
+
+    /// The lane's place.
+    pub fn id(&self) -> &LaneId {
+        &self.id
+    }
+
+    /// The lane's stage.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// What a record has been through when it arrives in this lane.
+    pub fn journey(&self, record: &Record) -> Journey {
+        match self.stage {
+            Stage::Source => Journey::begin(&self.id, record),
+            Stage::Tier(_) => Journey::resume(&self.id, record),
+        }
+    }
+
+    /// A record was delivered.
+    pub fn admit(&mut self, record: Record, decoded: Decoded<E>, now: UnixMillis) -> Admitted {
+        let ticket = self.watermark.deliver(record.offset, record.weight());
+        if record.unreadable_headers > 0 {
+            let text = format!("{} header keys are not UTF-8", record.unreadable_headers);
+            return Admitted::Refused(ticket, record, Failure::dead(ErrorClass::UNDECODABLE, text));
+        }
+        let event = match decoded {
+            Decoded::Event(event) => event,
+            Decoded::Ignored(reason) => return Admitted::Ignored(ticket, reason),
+            Decoded::Undecodable(error) => {
+                return Admitted::Refused(ticket, record, Failure::dead(error.class, error.reason));
+            }
+        };
+        let made_at = event.id().made_at();
+        if made_at > now.plus(self.clock_skew) {
+            let ahead = made_at.since(now).as_secs();
+            let text = format!("the event id was made {ahead} s in the future of this machine's clock");
+            return Admitted::Refused(ticket, record, Failure::dead(ErrorClass::FROM_THE_FUTURE, text));
+        }
+        let due = match self.stage {
+            Stage::Source => None,
+            Stage::Tier(_) => Some(self.journey(&record).due_in_tier(&record, self.tier_delay, now)),
+        };
+        self.waiting.push_back(Delivery { ticket, record, event: Arc::new(event), due });
+        Admitted::Waiting
+    }
+
+    /// The next unit's deliveries, in delivered order, at most `max`; empty while a unit runs or nothing is due.
+    /// One unit runs at a time, which keeps the events of a key in order (D-6).
+    pub fn next_batch(&mut self, now: UnixMillis, max: usize) -> Vec<Delivery<E>> {
+        if self.unit_runs {
+            return Vec::new();
+        }
+        let ready = self.waiting.iter().take(max).take_while(|delivery| delivery.due.is_none_or(|due| due <= now));
+        let ready = ready.count();
+        self.unit_runs = ready > 0;
+        self.waiting.drain(..ready).collect()
+    }
+
+    /// The unit has ended; `postponed` are its deliveries that must be tried again, in delivered order.
+    pub fn unit_ended(&mut self, postponed: Vec<Delivery<E>>) {
+        self.unit_runs = false;
+        for delivery in postponed.into_iter().rev() {
+            self.waiting.push_front(delivery);
+        }
+    }
+
+    /// When the first waiting event may be tried, if something waits and no unit runs.
+    pub fn next_due(&self) -> Option<UnixMillis> {
+        if self.unit_runs { None } else { self.waiting.front()?.due }
+    }
+
+    /// The record has its verdict.
+    pub fn settle(&mut self, ticket: Ticket) {
+        self.watermark.settle(ticket);
+    }
+
+    /// How far the lane has come since it was last asked.
+    pub fn take_progress(&mut self) -> Option<Progress> {
+        self.watermark.take_progress()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::event::EventId;
+    use crate::record::{Epoch, Offset, Topic};
+
+    #[derive(Debug)]
+    struct Probe(EventId);
+
+    impl Event for Probe {
+        fn id(&self) -> EventId {
+            self.0
+        }
+        fn key(&self) -> &str {
+            "k"
+        }
+    }
+
+    const NOW: UnixMillis = UnixMillis(1_000_000);
+
+    fn lane(stage: Stage) -> Lane<Probe> {
+        let assignment = Assignment { lane: LaneId { topic: Topic::new("t"), partition: 0 }, epoch: Epoch(1) };
+        Lane::new(assignment, stage, Duration::from_secs(10), Duration::from_secs(300))
+    }
+
+    fn record(offset: i64, written: UnixMillis) -> Record {
+        Record {
+            offset: Offset(offset),
+            timestamp: Some(written),
+            key: None,
+            payload: None,
+            headers: vec![],
+            unreadable_headers: 0,
+        }
+    }
+
+    fn admit(lane: &mut Lane<Probe>, offset: i64, written: UnixMillis) {
+        let event = Probe(EventId::at(NOW, [0; 10]));
+        assert!(matches!(lane.admit(record(offset, written), Decoded::Event(event), NOW), Admitted::Waiting));
+    }
+
+    fn offsets(batch: &[Delivery<Probe>]) -> Vec<i64> {
+        batch.iter().map(|delivery| delivery.record.offset.0).collect()
+    }
+
+    #[test]
+    fn only_one_unit_runs_at_a_time() {
+        let mut lane = lane(Stage::Source);
+        (0..3).for_each(|offset| admit(&mut lane, offset, NOW));
+        assert_eq!(offsets(&lane.next_batch(NOW, 2)), [0, 1]);
+        assert!(lane.next_batch(NOW, 2).is_empty());
+        lane.unit_ended(vec![]);
+        assert_eq!(offsets(&lane.next_batch(NOW, 2)), [2]);
+    }
+
+    #[test]
+    fn an_event_in_a_tier_waits_until_it_is_due() {
+        let mut lane = lane(Stage::Tier(0));
+        admit(&mut lane, 0, NOW);
+        assert!(lane.next_batch(NOW.plus(Duration::from_millis(9_999)), 10).is_empty());
+        assert_eq!(lane.next_due(), Some(NOW.plus(Duration::from_secs(10))));
+        assert_eq!(offsets(&lane.next_batch(NOW.plus(Duration::from_secs(10)), 10)), [0]);
+    }
+
+    #[test]
+    fn an_id_from_the_future_is_refused_beyond_the_skew() {
+        let mut lane = lane(Stage::Source);
+        let mut at = |ahead| {
+            let event = Probe(EventId::at(NOW.plus(Duration::from_secs(ahead)), [0; 10]));
+            lane.admit(record(0, NOW), Decoded::Event(event), NOW)
+        };
+        assert!(matches!(at(300), Admitted::Waiting));
+        let Admitted::Refused(_, _, failure) = at(301) else { panic!("accepted") };
+        assert_eq!(failure.class, ErrorClass::FROM_THE_FUTURE);
+    }
+
+    #[test]
+    fn unreadable_headers_make_a_dead_letter() {
+        let mut lane = lane(Stage::Source);
+        let damaged = Record { unreadable_headers: 1, ..record(0, NOW) };
+        let event = Decoded::Event(Probe(EventId::at(NOW, [0; 10])));
+        assert!(matches!(lane.admit(damaged, event, NOW), Admitted::Refused(..)));
+    }
+
+    proptest! {
+        /// Whatever is postponed, deliveries are handed out in offset order and none is handed out while it, or
+        /// an earlier one, is in a unit (D-6).
+        #[test]
+        fn deliveries_keep_their_order_over_postponement(
+            sizes in prop::collection::vec((1_usize..5, 0_usize..5), 1..60),
+        ) {
+            let mut lane = lane(Stage::Source);
+            (0..60).for_each(|offset| admit(&mut lane, offset, NOW));
+            let mut done = 0;
+            for (max, keep) in sizes {
+                let mut batch = lane.next_batch(NOW, max);
+                let expected: Vec<i64> = (done..60).take(max).collect();
+                prop_assert_eq!(offsets(&batch), expected);
+                let postponed = batch.split_off(batch.len() - keep.min(batch.len()));
+                done += batch.len() as i64;
+                batch.into_iter().for_each(|delivery| lane.settle(delivery.ticket));
+                lane.unit_ended(postponed);
+                let position = lane.watermark.position().map_or(0, |position| position.0);
+                prop_assert_eq!(position, done);
+            }
+        }
+    }
+}

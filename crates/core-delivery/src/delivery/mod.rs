@@ -1,0 +1,28 @@
+//! From records to verdicts. First the machines, which know no waiting: they are told the time and answer with
+//! what is to be done. Then the drivers, which wait: one for a batch, one for a lane, one for the consumer.
+
+mod backoff;
+mod batch;
+mod consumer;
+mod courier;
+mod health;
+mod lane;
+mod lane_driver;
+mod metrics;
+mod perform;
+mod retry;
+mod routing;
+mod topology;
+mod verdict;
+mod watermark;
+
+pub use backoff::Backoff;
+pub use batch::{Batch, BatchReport, Interruption, Outcome, Receipts};
+pub use consumer::{Consumer, ConsumerError, ConsumerSettings};
+pub use health::Health;
+pub use lane::{Admitted, Delivery, Lane};
+pub use metrics::describe_metrics;
+pub use retry::{RetrySchedule, Route};
+pub use topology::{Stage, Tier, Topology};
+pub use verdict::{Failure, Retry, Verdict};
+pub use watermark::{Ticket, Watermark};

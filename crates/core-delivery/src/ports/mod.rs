@@ -1,0 +1,16 @@
+//! What an adapter or an application supplies to the kernel. Only traits, their error types and what they pass;
+//! no behaviour.
+
+mod decoder;
+mod handler;
+mod publisher;
+mod runtime;
+mod stream;
+mod unit_of_work;
+
+pub use decoder::{DecodeError, Decoded, EventDecoder, IgnoreReason};
+pub use handler::{Admission, Effect, ErrorClass, EventHandler, HandlerError, Refusal};
+pub use publisher::{PublishError, Publisher};
+pub use runtime::Runtime;
+pub use stream::{Progress, RecordStream, StreamControl, StreamError, StreamEvent};
+pub use unit_of_work::{BoxError, StoreError, UnitOfWork, UnitOfWorkFactory, error_chain};

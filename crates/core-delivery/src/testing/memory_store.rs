@@ -1,0 +1,185 @@
+//! A store in memory that keeps the contract of the unit of work, with faults on demand. Its "business table" is a
+//! list of lines that a handler writes in the unit.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures::channel::oneshot;
+
+use crate::claim::{Claim, DedupKey};
+use crate::ports::{StoreError, UnitOfWork, UnitOfWorkFactory};
+
+/// The store. Clones share their contents.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStore {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    units: u64,
+    claims: BTreeMap<DedupKey, Holder>,
+    lines: Vec<String>,
+    waiting: Vec<oneshot::Sender<()>>,
+    faults: VecDeque<(Operation, StoreError)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Open(u64),
+    Committed,
+}
+
+/// Where a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Opening a unit.
+    Begin,
+    /// Claiming.
+    Claim,
+    /// Releasing.
+    Release,
+    /// Writing a line.
+    Write,
+    /// The commit, before anything is stored.
+    Commit,
+    /// The commit, after everything is stored: the answer is lost.
+    Committed,
+}
+
+impl MemoryStore {
+    /// The next time this operation is reached, it fails with this error. Faults strike in the order given.
+    pub fn fail_next(&self, operation: Operation, error: StoreError) {
+        self.lock().faults.push_back((operation, error));
+    }
+
+    /// The committed lines, in commit order.
+    pub fn lines(&self) -> Vec<String> {
+        self.lock().lines.clone()
+    }
+
+    /// The committed claims.
+    pub fn claims(&self) -> Vec<DedupKey> {
+        let state = self.lock();
+        let committed = state.claims.iter().filter(|(_, holder)| **holder == Holder::Committed);
+        committed.map(|(key, _)| key.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn strike(&self, operation: Operation) -> Result<(), StoreError> {
+        let faults = &mut self.lock().faults;
+        match faults.front() {
+            Some((at, _)) if *at == operation => Err(faults.pop_front().expect("the front was just seen").1),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl UnitOfWorkFactory for MemoryStore {
+    type Unit = MemoryUnit;
+
+    async fn begin(&self) -> Result<MemoryUnit, StoreError> {
+        self.strike(Operation::Begin)?;
+        let mut state = self.lock();
+        state.units += 1;
+        Ok(MemoryUnit { id: state.units, store: self.clone(), lines: vec![], failed: false })
+    }
+}
+
+/// An open unit of the memory store.
+#[derive(Debug)]
+pub struct MemoryUnit {
+    id: u64,
+    store: MemoryStore,
+    lines: Vec<String>,
+    failed: bool,
+}
+
+impl MemoryUnit {
+    /// The business change: writes a line, visible when the unit commits.
+    pub fn write(&mut self, line: impl Into<String>) -> Result<(), StoreError> {
+        self.strike(Operation::Write)?;
+        self.lines.push(line.into());
+        Ok(())
+    }
+
+    /// Like a database's transaction, a unit in which something failed can only be rolled back.
+    fn strike(&mut self, operation: Operation) -> Result<(), StoreError> {
+        if self.failed {
+            return Err(StoreError::conflict("an earlier statement of this unit failed"));
+        }
+        let struck = self.store.strike(operation);
+        self.failed = struck.is_err();
+        struck
+    }
+
+    async fn claim_one(&self, key: &DedupKey) -> Claim {
+        loop {
+            let freed = {
+                let mut state = self.store.lock();
+                match state.claims.get(key) {
+                    None => {
+                        state.claims.insert(key.clone(), Holder::Open(self.id));
+                        return Claim::Fresh;
+                    }
+                    Some(Holder::Open(unit)) if *unit != self.id => {
+                        let (wake, freed) = oneshot::channel();
+                        state.waiting.push(wake);
+                        freed
+                    }
+                    Some(_) => return Claim::AlreadyProcessed,
+                }
+            };
+            // The sender is dropped when a unit ends; the key is then looked at again.
+            match freed.await {
+                Ok(()) | Err(oneshot::Canceled) => {}
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl UnitOfWork for MemoryUnit {
+    async fn claim(&mut self, keys: &[DedupKey]) -> Result<Vec<Claim>, StoreError> {
+        self.strike(Operation::Claim)?;
+        let mut answers = Vec::with_capacity(keys.len());
+        for key in keys {
+            answers.push(self.claim_one(key).await);
+        }
+        Ok(answers)
+    }
+
+    async fn release(&mut self, keys: &[DedupKey]) -> Result<(), StoreError> {
+        self.strike(Operation::Release)?;
+        let mut state = self.store.lock();
+        for key in keys {
+            assert_eq!(state.claims.remove(key), Some(Holder::Open(self.id)), "only an own open claim is released");
+        }
+        state.waiting.clear();
+        Ok(())
+    }
+
+    async fn commit(mut self) -> Result<(), StoreError> {
+        self.strike(Operation::Commit)?;
+        {
+            let mut state = self.store.lock();
+            let own = state.claims.values_mut().filter(|holder| **holder == Holder::Open(self.id));
+            own.for_each(|holder| *holder = Holder::Committed);
+            state.lines.append(&mut self.lines);
+        }
+        self.strike(Operation::Committed)
+    }
+}
+
+impl Drop for MemoryUnit {
+    fn drop(&mut self) {
+        let mut state = self.store.lock();
+        state.claims.retain(|_, holder| *holder != Holder::Open(self.id));
+        state.waiting.clear();
+    }
+}

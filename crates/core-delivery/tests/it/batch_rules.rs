@@ -1,0 +1,141 @@
+//! What a unit does when the store or the handler misbehaves.
+
+use core_delivery::ports::{ErrorClass, StoreError};
+use core_delivery::testing::{MemoryStore, Operation};
+
+use crate::support::{Act, Scripted, World, note, record};
+
+fn header(record: &core_delivery::record::OutgoingRecord, key: &str) -> String {
+    let header = record.headers.iter().find(|header| header.key == key).expect("the header is there");
+    String::from_utf8_lossy(header.value.as_ref().expect("it has a value")).into_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_the_commit_neither_loses_nor_repeats_the_event() {
+    let store = MemoryStore::default();
+    store.fail_next(Operation::Committed, StoreError::commit_unknown("the answer was lost"));
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &note(1, "a"))]);
+    world.until_position(&lane.lane, 1).await;
+    assert_eq!(world.store.lines(), ["note-1"]);
+    assert_eq!(world.handler.performed(), ["note-1"], "the claim decides, the receipt is not performed again");
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_commit_keeps_the_receipt_for_the_next_unit() {
+    let store = MemoryStore::default();
+    store.fail_next(Operation::Commit, StoreError::unavailable("terminated"));
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &note(1, "a"))]);
+    world.until_position(&lane.lane, 1).await;
+    assert_eq!(world.store.lines(), ["note-1"]);
+    assert_eq!(world.handler.performed(), ["note-1"]);
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_moves_no_event_and_uses_no_attempt() {
+    let store = MemoryStore::default();
+    for _ in 0..20 {
+        store.fail_next(Operation::Begin, StoreError::unavailable("connection refused"));
+    }
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &note(1, "a")), record(1, &note(2, "b"))]);
+    world
+        .until("the outage is told", || {
+            world.health.reasons() == ["orders/0: the store is unavailable: connection refused"]
+        })
+        .await;
+    world.until_position(&lane.lane, 2).await;
+    assert_eq!(world.publisher.written(), []);
+    assert_eq!(world.health.reasons(), Vec::<String>::new());
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn colliding_units_are_run_again() {
+    let store = MemoryStore::default();
+    for _ in 0..4 {
+        store.fail_next(Operation::Claim, StoreError::conflict("deadlock"));
+    }
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &note(1, "a"))]);
+    world.until_position(&lane.lane, 1).await;
+    assert_eq!(world.store.lines(), ["note-1"]);
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_line_harms_only_its_own_event() {
+    let handler = Scripted::default();
+    let notes: Vec<_> = (0..5).map(|number| note(number, &format!("k{number}"))).collect();
+    handler.refuse_line(&notes[2]);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    let records = notes.iter().enumerate().map(|(offset, note)| record(offset as i64, note));
+    world.script.deliver(&lane, records.collect());
+    world.until_position(&lane.lane, 5).await;
+    let mut lines = world.store.lines();
+    lines.sort();
+    assert_eq!(lines, ["note-0", "note-1", "note-3", "note-4"]);
+    let letters = world.publisher.written();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].topic.as_str(), "dlq");
+    assert_eq!(header(&letters[0], "delivery-error-class"), ErrorClass::IN_DOUBT.as_str());
+    assert_eq!(header(&letters[0], "delivery-origin-offset"), "2");
+    assert_eq!(world.handler.performed().len(), 5, "receipts are kept, nothing is performed twice");
+    assert_eq!(world.store.claims().len(), 4, "the refused event can be replayed");
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_credentials_stop_the_lane_and_move_nothing() {
+    let handler = Scripted::default();
+    let (first, second) = (note(1, "a"), note(2, "a"));
+    handler.script(&first, &[Act::Halt, Act::Halt, Act::Succeed]);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &first), record(1, &second)]);
+    world.until_position(&lane.lane, 2).await;
+    assert_eq!(world.handler.performed(), ["note-1", "note-1", "note-1", "note-2"], "D-6: the second waits");
+    assert_eq!(world.store.lines(), ["note-1", "note-2"]);
+    assert_eq!(world.publisher.written(), []);
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_handler_harms_only_its_own_event() {
+    let handler = Scripted::default();
+    let (bad, good) = (note(1, "a"), note(2, "b"));
+    handler.script(&bad, &[Act::Panic]);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &bad), record(1, &good)]);
+    world.until_position(&lane.lane, 2).await;
+    assert_eq!(world.store.lines(), ["note-2"]);
+    let copies = world.publisher.written();
+    assert_eq!(copies.len(), 1);
+    assert_eq!(copies[0].topic.as_str(), "retry.10s");
+    assert_eq!(header(&copies[0], "delivery-error-text"), "the handler panicked: scripted panic");
+    assert_eq!(header(&copies[0], "delivery-in-doubt"), "true");
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_taken_back_when_the_handler_fails() {
+    let handler = Scripted::default();
+    let failing = note(1, "a");
+    handler.script(&failing, &[Act::Refuse]);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &failing)]);
+    world.until_position(&lane.lane, 1).await;
+    assert_eq!(world.store.claims(), []);
+    assert_eq!(world.publisher.written()[0].topic.as_str(), "dlq");
+    world.stop().await.expect("it stops clean");
+}

@@ -1,0 +1,9 @@
+//! The store against a real PostgreSQL. No test shares a database with another, and none sleeps.
+
+mod claims;
+mod connections;
+mod faults;
+mod migrations;
+mod partitions;
+mod units;
+mod world;

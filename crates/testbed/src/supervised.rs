@@ -1,0 +1,232 @@
+//! A server process that cannot outlive us, however we end; it knows nothing of what the server is.
+//!
+//! Between us and the server stands a `/bin/sh` that reads our orders from a pipe. End of file on it means that we
+//! are gone (dropped, exited, aborted, killed with -9): it then stops the server and removes the folder. A parent
+//! death signal would not do: it fires when the thread that spawned the server ends.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::Write,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::wait::wait_until_now;
+
+/// `$1` the folder, `$2` the signal at end of file, then the server's command. Orders: `start`, or a signal's name.
+/// It keeps `pid` (of the running or last server), `ended` (its exit status, once it has) and `log` in the folder.
+const SUPERVISOR: &str = r#"
+folder=$1; last=$2; shift 2
+running() { [ -s "$folder/pid" ] && [ ! -e "$folder/ended" ]; }
+while read -r order; do
+  case $order in
+    start)
+      { "$@" </dev/null >>"$folder/log" 2>&1 & echo $! >"$folder/pid"; wait $!; echo $? >"$folder/ended"; } &
+      until [ -s "$folder/pid" ]; do sleep 0.01; done ;;
+    *)
+      if running; then kill -"$order" "$(cat "$folder/pid")"; fi ;;
+  esac
+done
+if running; then kill -"$last" "$(cat "$folder/pid")"; fi
+wait
+rm -rf "$folder"
+"#;
+
+/// How long the supervisor may take to stop the server and remove the folder once we let go.
+const LETTING_GO: Duration = Duration::from_secs(20);
+
+/// Lines of the log in an error.
+const TAIL_LINES: usize = 25;
+
+/// A server under a supervising shell, with the folder that goes when it goes.
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    name: &'static str,
+    shell: Child,
+    lifeline: Option<ChildStdin>,
+    folder: PathBuf,
+}
+
+impl Supervised {
+    /// Starts the supervisor, not yet the server. `shell` carries the account and the environment of both; `server`
+    /// is the server's command; `last_signal` (`QUIT`, `KILL`) ends it when nobody needs its files any more.
+    pub(crate) fn new(
+        name: &'static str,
+        mut shell: Command,
+        folder: TempDir,
+        last_signal: &str,
+        server: &[OsString],
+    ) -> Result<Self> {
+        let mut child = shell
+            .args(["-c", SUPERVISOR, "supervisor"])
+            .arg(folder.path())
+            .arg(last_signal)
+            .args(server)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A Ctrl-C in the terminal reaches our group only, so that the supervisor survives to clean up.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start the supervisor of {name}"))?;
+        let lifeline = child.stdin.take();
+        Ok(Self { name, shell: child, lifeline, folder: folder.keep() })
+    }
+
+    /// The folder with the server's files; it is gone after the drop.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts the server and waits until it `is_ready`, which is told where in the log this run begins (in bytes).
+    ///
+    /// # Errors
+    /// When it ends instead, or needs longer than the limit; the error has the tail of its log.
+    pub(crate) async fn launch(&mut self, limit: Duration, is_ready: impl Fn(&Self, usize) -> bool) -> Result<()> {
+        let begin = self.log_length();
+        for left_over in ["ended", "pid"].map(|name| self.folder.join(name)) {
+            if left_over.exists() {
+                fs::remove_file(&left_over).with_context(|| format!("cannot remove {}", left_over.display()))?;
+            }
+        }
+        self.order("start")?;
+        let what = format!("{} to get ready", self.name);
+        let waited = wait_until_now(&what, limit, || self.exit_status().is_some() || is_ready(self, begin));
+        waited.await.with_context(|| format!("its log ends:\n{}", self.log_tail()))?;
+        if let Some(status) = self.exit_status() {
+            bail!("{} ended with status {status}; its log ends:\n{}", self.name, self.log_tail());
+        }
+        Ok(())
+    }
+
+    /// Sends a signal (`INT`, `TERM`, `KILL`) and waits until the server has ended; its files stay.
+    pub(crate) async fn stop(&mut self, signal: &str, limit: Duration) -> Result<()> {
+        self.order(signal)?;
+        let what = format!("{} to end after SIG{signal}", self.name);
+        wait_until_now(&what, limit, || self.exit_status().is_some()).await
+    }
+
+    /// The exit status of the server, once it has ended.
+    pub(crate) fn exit_status(&self) -> Option<String> {
+        let status = fs::read_to_string(self.folder.join("ended")).ok()?;
+        status.ends_with('\n').then(|| status.trim().to_owned())
+    }
+
+    /// The process id of the server that was launched last.
+    pub(crate) fn process_id(&self) -> Option<u32> {
+        let id = fs::read_to_string(self.folder.join("pid")).ok()?;
+        id.trim().parse().ok()
+    }
+
+    /// What the server has printed from byte `offset` of its log on.
+    pub(crate) fn log_from(&self, offset: usize) -> String {
+        let log = fs::read(self.folder.join("log")).unwrap_or_default();
+        String::from_utf8_lossy(log.get(offset..).unwrap_or_default()).into_owned()
+    }
+
+    fn log_length(&self) -> usize {
+        let metadata = fs::metadata(self.folder.join("log"));
+        metadata.map_or(0, |log| usize::try_from(log.len()).unwrap_or(usize::MAX))
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log_from(0);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+
+    fn order(&mut self, order: &str) -> Result<()> {
+        let Some(lifeline) = &mut self.lifeline else {
+            bail!("{} has been let go", self.name);
+        };
+        writeln!(lifeline, "{order}").with_context(|| format!("the supervisor of {} has ended", self.name))
+    }
+}
+
+impl Drop for Supervised {
+    /// Blocks until the server has ended and its folder is gone.
+    fn drop(&mut self) {
+        self.lifeline.take();
+        let until = Instant::now() + LETTING_GO;
+        while Instant::now() < until {
+            match self.shell.try_wait() {
+                Ok(None) => thread::sleep(Duration::from_millis(5)),
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+        eprintln!(
+            "{} did not end within {LETTING_GO:?}; its supervisor {} still waits for it",
+            self.name,
+            self.shell.id()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper() -> Supervised {
+        let folder = tempfile::tempdir().unwrap();
+        let server = ["sleep", "600"].map(OsString::from);
+        Supervised::new("a sleeper", Command::new("/bin/sh"), folder, "KILL", &server).unwrap()
+    }
+
+    async fn launch(server: &mut Supervised) {
+        let has_process = |server: &Supervised, _| server.process_id().is_some();
+        server.launch(Duration::from_secs(5), has_process).await.unwrap();
+    }
+
+    fn is_alive(process_id: u32) -> bool {
+        Path::new(&format!("/proc/{process_id}")).exists()
+    }
+
+    #[tokio::test]
+    async fn letting_go_ends_the_server_and_removes_its_folder() {
+        let mut server = sleeper();
+        launch(&mut server).await;
+        let (folder, process_id) = (server.folder().to_owned(), server.process_id().unwrap());
+        assert!(is_alive(process_id));
+        drop(server);
+        assert!(!is_alive(process_id));
+        assert!(!folder.exists());
+    }
+
+    #[tokio::test]
+    async fn letting_go_right_after_the_launch_ends_the_server() {
+        let mut server = sleeper();
+        let folder = server.folder().to_owned();
+        server.order("start").unwrap();
+        drop(server);
+        assert!(!folder.exists());
+    }
+
+    #[tokio::test]
+    async fn a_stopped_server_keeps_its_folder_and_starts_again() {
+        let mut server = sleeper();
+        launch(&mut server).await;
+        let first = server.process_id();
+        server.stop("TERM", Duration::from_secs(5)).await.unwrap();
+        assert_eq!(server.exit_status().as_deref(), Some("143"));
+        assert!(server.folder().exists());
+        launch(&mut server).await;
+        assert_ne!(server.process_id(), first);
+        assert_eq!(server.exit_status(), None);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_at_once_is_an_error_with_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = ["sh", "-c", "echo no luck; exit 7"].map(OsString::from);
+        let mut server = Supervised::new("a failure", Command::new("/bin/sh"), folder, "KILL", &server).unwrap();
+        let error = server.launch(Duration::from_secs(5), |_, _| false).await.unwrap_err();
+        assert_eq!(error.to_string(), "a failure ended with status 7; its log ends:\nno luck");
+    }
+}

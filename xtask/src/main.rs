@@ -1,0 +1,51 @@
+//! Developer commands, one match on subcommands; nothing that the product needs to run may live here.
+
+mod cargo;
+mod ci;
+mod test_integration;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands of this workspace.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run all tests on a real Kafka and a real PostgreSQL, which are started and ended with the run.
+    TestIntegration(test_integration::Arguments),
+    /// Check the architecture: who depends on whom, and the shape of the files.
+    Tidy,
+    /// Run everything that a change must pass, the quickest first.
+    Ci(ci::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match CommandLine::parse().command {
+        Command::TestIntegration(arguments) => test_integration::run(&arguments),
+        Command::Tidy => tidy::run(),
+        Command::Ci(arguments) => ci::run(&arguments),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:?}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+}

@@ -1,0 +1,127 @@
+//! `cargo xtask test-integration`: all tests on real components, and one line that sums them up; no test lives here.
+
+mod components;
+mod tally;
+
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ExitCode, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use testbed::SKIP_LOG_VARIABLE;
+
+use crate::cargo::{Libraries, whole_workspace};
+use components::{Components, Failure};
+use tally::Tally;
+
+/// Exit code when a component could not start: the tests say nothing then.
+const NO_COMPONENT: u8 = 3;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Where Kafka and PostgreSQL come from.
+    #[arg(long, value_enum, default_value_t = Backend::Local)]
+    backend: Backend,
+    /// Run only the tests whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    filter: Option<String>,
+    /// When a component cannot start, still run the tests: those that need it fail, and the exit code stays 3.
+    #[arg(long)]
+    keep_going: bool,
+    /// Fail when a test was skipped.
+    #[arg(long)]
+    deny_skips: bool,
+    #[command(flatten)]
+    libraries: Libraries,
+}
+
+impl Arguments {
+    /// What `cargo xtask ci` runs.
+    pub(crate) fn for_ci(libraries: Libraries) -> Self {
+        Self { backend: Backend::Local, filter: None, keep_going: false, deny_skips: true, libraries }
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Backend {
+    /// Installed programs, started for this run: Kafka on Java (its jars come from Maven), PostgreSQL from its package.
+    Local,
+}
+
+/// Exit code 0: every test passed. 1: one failed, none ran, or one was skipped where that is denied. 3: a component
+/// could not start.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let begun = Instant::now();
+    let (components, failures) = match arguments.backend {
+        Backend::Local => Components::start_local()?,
+    };
+    for Failure { component, error } in &failures {
+        eprintln!("{component} could not start: {error:#}");
+    }
+    if !failures.is_empty() && !arguments.keep_going {
+        return Ok(ExitCode::from(NO_COMPONENT));
+    }
+    let skip_log = tempfile::NamedTempFile::new()?;
+    let (mut tally, cargo_succeeded) = run_tests(arguments, &components, skip_log.path())?;
+    drop(components);
+
+    for skip in fs::read_to_string(skip_log.path())?.lines() {
+        println!("skipped: {skip}");
+        tally.add_skip(skip);
+    }
+    if !cargo_succeeded && tally.failed == 0 {
+        println!("cargo test failed, though no test did (a target did not compile, or a test process died): see above");
+        tally.failed += 1;
+    }
+    let is_empty = tally.ran() == 0;
+    if is_empty {
+        println!("no test ran");
+    }
+    let denied = arguments.deny_skips && tally.skipped() > 0;
+    if denied {
+        println!("a skipped test fails this run");
+    }
+    println!("took {:.1} s", begun.elapsed().as_secs_f32());
+    println!("{tally}");
+    Ok(if !failures.is_empty() {
+        ExitCode::from(NO_COMPONENT)
+    } else if tally.failed > 0 || is_empty || denied {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Runs `cargo test` and passes its output on as it comes. Returns the sum, and whether cargo succeeded.
+fn run_tests(arguments: &Arguments, components: &Components, skip_log: &Path) -> Result<(Tally, bool)> {
+    let mut command = whole_workspace("test", arguments.libraries);
+    command
+        .arg("--no-fail-fast")
+        .args(&arguments.filter)
+        .envs(components.variables())
+        .env(SKIP_LOG_VARIABLE, skip_log)
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot run cargo test")?;
+    let tally = pass_on(&mut child)?;
+    let status = child.wait()?;
+    Ok((tally, status.success()))
+}
+
+fn pass_on(child: &mut Child) -> Result<Tally> {
+    let mut output = BufReader::new(child.stdout.take().expect("the output is piped"));
+    let mut tally = Tally::default();
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line)? > 0 {
+        let mut ours = io::stdout().lock();
+        ours.write_all(&line)?;
+        ours.flush()?;
+        tally.add_line(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    Ok(tally)
+}

@@ -10,7 +10,7 @@ use clap::{Args, builder::FalseyValueParser};
 
 /// Features that build the tests which need the components. A crate whose `tests/it` has `required-features` adds its
 /// own here.
-const INTEGRATION_FEATURES: &[&str] = &["testbed/integration"];
+const INTEGRATION_FEATURES: &[&str] = &["testbed/integration", "testbed/tools"];
 
 /// Which OpenSSL and zlib the workspace is linked with.
 #[derive(Debug, Clone, Copy, Args)]
@@ -20,13 +20,20 @@ pub(crate) struct Libraries {
     system_libs: bool,
 }
 
+impl Libraries {
+    /// Makes a command of cargo's build that way.
+    pub(crate) fn apply(self, command: &mut Command) {
+        if self.system_libs {
+            command.arg("--no-default-features");
+        }
+    }
+}
+
 /// `cargo <subcommand> --workspace` over everything, the integration tests included.
 pub(crate) fn whole_workspace(subcommand: &str, libraries: Libraries) -> Command {
     let mut command = cargo(subcommand);
     command.args(["--workspace", "--features", &INTEGRATION_FEATURES.join(",")]);
-    if libraries.system_libs {
-        command.arg("--no-default-features");
-    }
+    libraries.apply(&mut command);
     command
 }
 

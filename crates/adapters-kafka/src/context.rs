@@ -67,11 +67,14 @@ impl ClientHealth {
     pub(crate) fn failed(&self, code: RDKafkaErrorCode, text: &str) -> bool {
         let now = Instant::now();
         let mut state = self.state();
-        let since = match &state.trouble {
-            Some((trouble, latest)) if now - *latest < OVER_AFTER => trouble.since,
-            _ => now,
+        let earlier = state.trouble.take().filter(|(_, latest)| now - *latest < OVER_AFTER);
+        let trouble = match earlier {
+            // It only sums up what was told with a reason before.
+            Some((trouble, _)) if code == RDKafkaErrorCode::AllBrokersDown => trouble,
+            Some((trouble, _)) => Trouble { text: text.to_owned(), since: trouble.since },
+            None => Trouble { text: text.to_owned(), since: now },
         };
-        state.trouble = Some((Trouble { text: text.to_owned(), since }, now));
+        state.trouble = Some((trouble, now));
         let is_due = state.logged.get(&(code as i32)).is_none_or(|logged| now - *logged >= LOG_INTERVAL);
         if is_due {
             state.logged.insert(code as i32, now);
@@ -142,6 +145,8 @@ mod tests {
         let second = health.trouble().expect("in trouble");
         assert_eq!(second.text, "connection refused again");
         assert_eq!(second.since, first.since);
+        assert!(health.failed(RDKafkaErrorCode::AllBrokersDown, "1/1 brokers are down"));
+        assert_eq!(health.trouble(), Some(second), "the reason says more than the sum");
     }
 
     #[test]

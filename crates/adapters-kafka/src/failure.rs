@@ -33,6 +33,11 @@ pub(crate) fn reason_to_fail(
             "the broker denies access to the consumer group `{group}`{told}: grant this principal READ on it, then \
              start again"
         )),
+        RDKafkaErrorCode::InvalidSessionTimeout => Some(
+            "the broker refuses the session timeout: set it within the broker's group.min.session.timeout.ms and \
+             group.max.session.timeout.ms"
+                .into(),
+        ),
         _ => None,
     }
 }

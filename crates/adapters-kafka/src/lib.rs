@@ -33,9 +33,14 @@ mod partitions;
 
 mod topics;
 
+mod cluster;
+
+mod fitness;
+
 mod names;
 
 pub use context::{ClientHealth, Trouble};
+pub use fitness::TopicFacts;
 pub use names::{dead_letter_topic, retry_topic};
 pub use publisher::KafkaPublisher;
 pub use settings::{KafkaSettings, SettingsError};

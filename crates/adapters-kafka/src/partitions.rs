@@ -20,7 +20,8 @@ const STALE_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct PartitionCounts {
     known: PlainMutex<HashMap<Topic, (i32, Instant)>>,
-    lookup: Mutex<()>,
+    /// Held by the one that looks up; what failed last, and when.
+    lookup: Mutex<HashMap<Topic, (ClientError, Instant)>>,
 }
 
 impl PartitionCounts {
@@ -32,17 +33,29 @@ impl PartitionCounts {
         if let Some(answer) = self.recall(topic, partition) {
             return Ok(answer);
         }
-        // One look-up at a time: the others find its result.
-        let _turn = self.lookup.lock().await;
+        // One look-up at a time. Those that waited for it share its result, or with the broker away each of them would
+        // wait for a look-up of its own, one after the other.
+        let since = Instant::now();
+        let mut failures = self.lookup.lock().await;
         if let Some(answer) = self.recall(topic, partition) {
             return Ok(answer);
         }
+        if let Some((error, _)) = failures.get(topic).filter(|(_, failed)| *failed >= since) {
+            return Err(error.clone());
+        }
         let (asked, wanted) = (Arc::clone(client), topic.clone());
-        let count = tokio::task::spawn_blocking(move || look_up(&asked, wanted.as_str()))
-            .await
-            .map_err(|_| ClientError::Canceled)??;
-        self.known().insert(topic.clone(), (count, Instant::now()));
-        Ok((0..count).contains(&partition))
+        let answer = tokio::task::spawn_blocking(move || look_up(&asked, wanted.as_str())).await;
+        match answer.map_err(|_| ClientError::Canceled).flatten() {
+            Ok(count) => {
+                failures.remove(topic);
+                self.known().insert(topic.clone(), (count, Instant::now()));
+                Ok((0..count).contains(&partition))
+            }
+            Err(error) => {
+                failures.insert(topic.clone(), (error.clone(), Instant::now()));
+                Err(error)
+            }
+        }
     }
 
     /// The topic may have changed: look again next time.

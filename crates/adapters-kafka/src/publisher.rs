@@ -75,7 +75,7 @@ impl KafkaPublisher {
 
     fn refused(&self, topic: &str, error: &ClientError) -> PublishError {
         let topic = topic.to_owned();
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
+        if is_too_large(error) {
             return PublishError::TooLarge { topic };
         }
         PublishError::Unavailable { topic, source: self.explained(error) }
@@ -118,10 +118,11 @@ impl Publisher for KafkaPublisher {
             }
             Err((error, _)) => {
                 self.partitions.forget(&record.topic);
-                self.callbacks.health.wait_for_words().await;
-                let refused = self.refused(topic, &error);
                 self.replace_if_broken(&client);
-                Err(refused)
+                if !is_too_large(&error) {
+                    self.callbacks.health.wait_for_words().await;
+                }
+                Err(self.refused(topic, &error))
             }
         }
     }
@@ -129,6 +130,12 @@ impl Publisher for KafkaPublisher {
 
 fn connect(settings: &KafkaSettings, callbacks: &Callbacks) -> Result<Client, ClientError> {
     settings.producer().create_with_context(callbacks.clone())
+}
+
+/// The second one is about a batch that does not fit a segment: batches of more than one record are smaller than any.
+fn is_too_large(error: &ClientError) -> bool {
+    let code = error.rdkafka_error_code();
+    matches!(code, Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge))
 }
 
 fn headers(headers: &[Header]) -> OwnedHeaders {

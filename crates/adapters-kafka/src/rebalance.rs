@@ -84,10 +84,12 @@ impl MemberContext {
             let table = self.shared.table();
             lanes.iter().filter_map(|lane| table.assignment(lane)).collect()
         };
-        if consumer.assignment_lost() {
+        if assignments.is_empty() {
+            debug!("nothing to give away");
+        } else if consumer.assignment_lost() {
             // Others may own them already: nothing is committed.
             warn!(lanes = assignments.len(), "lanes lost");
-        } else if !assignments.is_empty() {
+        } else {
             self.drain(&assignments);
             self.commit(consumer, &assignments);
         }

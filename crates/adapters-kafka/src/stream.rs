@@ -38,7 +38,8 @@ impl KafkaStream {
     /// reached: the client goes on trying, and [`health`](Self::health) tells.
     ///
     /// After [`StreamControl::stop`], and after a [`StreamEvent::Failed`], all lanes are drained and committed, the
-    /// group is left, and the stream ends. That takes at most twice the drain limit and 30 s.
+    /// group is left, and the stream ends: within the drain limit and a few seconds, or with the brokers away within three
+    /// times the drain limit and a minute.
     ///
     /// # Errors
     /// When the settings are refused, the client cannot be made of them (a file that is missing, say), or there is no

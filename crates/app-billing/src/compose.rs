@@ -61,7 +61,8 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let topics = TopicPlan::new(&topology.source, topology.group.as_str(), &config.retry_tiers);
     let report = ensure_topics(&kafka, &topics, config.kafka_create_topics).await.map_err(topics_failure)?;
     tracing::info!(partitions = report.partitions, created = report.created.len(), "topics checked");
-    let kafka = KafkaSettings { message_bytes_max: copy_bytes(report.source_message_bytes, &kafka), ..kafka };
+    let message_bytes_max = report.copy_bytes_max().unwrap_or(kafka.message_bytes_max);
+    let kafka = KafkaSettings { message_bytes_max, ..kafka };
     let publisher = KafkaPublisher::new(&kafka).map_err(kafka_failure)?;
     let (stream, control) =
         KafkaStream::start(&kafka, topology.group.as_str(), &topology.consumed()).map_err(kafka_failure)?;
@@ -174,14 +175,10 @@ fn kafka_settings(settings: &Settings) -> KafkaSettings {
         properties: config.kafka_properties.clone(),
         session_timeout: config.kafka_session_timeout,
         drain_limit: config.drain_limit,
+        commit_interval: config.kafka_commit_interval,
         lane_records_max: 2 * config.batch_max,
         ..KafkaSettings::new(settings.brokers.as_str())
     }
-}
-
-/// The largest copy: the largest source record and its headers.
-fn copy_bytes(source: Option<usize>, kafka: &KafkaSettings) -> usize {
-    source.map_or(kafka.message_bytes_max, |bytes| bytes + core_delivery::headers::MAX_HEADER_GROWTH)
 }
 
 fn payment_settings(settings: &Settings) -> PaymentSettings {

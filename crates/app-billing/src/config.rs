@@ -34,6 +34,9 @@ pub struct Config {
     /// How long the broker waits for a silent member before it gives its partitions away.
     #[arg(long, env, global = true, default_value = "15s", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Kafka")]
     pub kafka_session_timeout: Duration,
+    /// How often moved offsets are committed. A crash delivers again what was settled since.
+    #[arg(long, env, global = true, default_value = "200ms", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Kafka")]
+    pub kafka_commit_interval: Duration,
     /// How long running work may take to finish when partitions move or the service stops.
     #[arg(long, env, global = true, default_value = "10s", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Kafka")]
     pub drain_limit: Duration,
@@ -288,6 +291,7 @@ impl Settings {
             "KAFKA_CREATE_TOPICS": config.kafka_create_topics,
             "KAFKA_PROPERTIES": config.kafka_properties.iter().map(|(key, _)| format!("{key}=***")).collect::<Vec<_>>().join(","),
             "KAFKA_SESSION_TIMEOUT": time(config.kafka_session_timeout),
+            "KAFKA_COMMIT_INTERVAL": time(config.kafka_commit_interval),
             "DRAIN_LIMIT": time(config.drain_limit),
             "RETRY_TIERS": config.retry_tiers.iter().map(|tier| time(*tier)).collect::<Vec<_>>().join(","),
             "DATABASE_URL": "***",

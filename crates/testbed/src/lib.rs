@@ -6,8 +6,11 @@
 //! - [`Proxy`]: a TCP proxy that holds, resets, refuses or swallows.
 //! - [`wait_until`]: a condition with a limit, in place of a sleep.
 //! - [`report_skip`]: says that a test could not run, and why.
+//! - `clients` (a feature): what a scenario does to Kafka, the ledger, the provider and the service itself.
 
 mod backend;
+#[cfg(feature = "clients")]
+pub mod clients;
 mod kafka;
 mod port;
 mod postgres;

@@ -136,13 +136,15 @@ impl Supervised {
         metadata.map_or(0, |log| usize::try_from(log.len()).unwrap_or(usize::MAX))
     }
 
-    fn log_tail(&self) -> String {
+    /// The last lines that the server has printed.
+    pub(crate) fn log_tail(&self) -> String {
         let log = self.log_from(0);
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    fn order(&mut self, order: &str) -> Result<()> {
+    /// Passes an order to the supervisor: `start`, or a signal (`TERM`), which it sends to the server if that runs.
+    pub(crate) fn order(&mut self, order: &str) -> Result<()> {
         let Some(lifeline) = &mut self.lifeline else {
             bail!("{} has been let go", self.name);
         };

@@ -1,5 +1,6 @@
 //! The HTTP adapters over real sockets: against the sandbox provider, and against servers that misbehave.
 #![cfg(all(feature = "ops", feature = "payment"))]
+#![allow(clippy::unwrap_used, reason = "a test's own helper may panic")]
 
 mod broken_servers;
 mod operations;

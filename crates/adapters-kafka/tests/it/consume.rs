@@ -1,8 +1,10 @@
 //! Delivery and commits of one member.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
-use core_delivery::ports::{RecordStream, StreamControl};
-use core_delivery::record::{Epoch, Header, Offset};
+use core_delivery::ports::{RecordStream, StreamEvent};
+use core_delivery::record::{Epoch, Header, Offset, Topic};
 use rdkafka::message::{Header as ClientHeader, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 
@@ -115,7 +117,7 @@ async fn stop_ends_the_stream_and_the_groups_offset_is_the_position() {
         produce(&topic, partition, numbers(0..20)).await;
     }
     let mut settings = settings();
-    settings.commit_interval = std::time::Duration::from_secs(60);
+    settings.commit_interval = Duration::from_secs(60);
     let mut member = Member::start(&settings, &group, &topic);
     member.until(|m| m.all() == 60).await;
     member.settle_all();
@@ -161,7 +163,7 @@ async fn the_lag_reaches_zero_behind_transaction_markers() {
 
     let mut member = Member::start(&settings(), &group, &topic);
     member.until(|m| m.count(0) == 3).await;
-    committed_stays_absent(&group, &topic).await;
+    assert_eq!(committed(&group, &topic, 0).await, None, "unsettled records hold the position");
     member.settle_all();
     // Three records, a marker, two aborted records, a marker.
     committed_becomes(&group, &topic, 0, 7).await;
@@ -172,22 +174,17 @@ async fn the_lag_reaches_zero_behind_transaction_markers() {
     member.stop().await;
 }
 
-async fn committed_stays_absent(group: &str, topic: &core_delivery::record::Topic) {
-    assert_eq!(committed(group, topic, 0).await, None, "unsettled records hold the position");
-}
-
 #[tokio::test]
 async fn an_unreachable_broker_is_told_by_the_health_and_does_not_end_the_stream() {
     let settings = KafkaSettings::new("127.0.0.1:1");
-    let topic = core_delivery::record::Topic::new("orders");
-    let (mut stream, control): (KafkaStream, _) = KafkaStream::start(&settings, "billing", &[topic]).expect("starts");
+    let topic = Topic::new("orders");
+    let (mut stream, control) = KafkaStream::start(&settings, "billing", &[topic]).expect("starts");
     let health = stream.health();
-    let deadline = std::time::Instant::now() + LIMIT;
+    let deadline = Instant::now() + LIMIT;
     while health.trouble().is_none() {
-        assert!(std::time::Instant::now() < deadline, "no trouble told");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(Instant::now() < deadline, "no trouble told");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let control: std::sync::Arc<dyn StreamControl> = control;
     control.stop();
     assert!(tokio::time::timeout(LIMIT, stream.next()).await.expect("ends").is_none());
     assert!(brokers().contains(':'));
@@ -198,18 +195,31 @@ async fn a_topic_that_is_made_later_is_consumed() {
     let group = unique("group");
     let existing = topic("early", 1).await;
     let settings = settings();
-    let late = core_delivery::record::Topic::new(format!("{existing}-late"));
+    let late = Topic::new(format!("{existing}-late"));
     let mut fast = settings.clone();
     fast.properties.push(("topic.metadata.refresh.interval.ms".into(), "500".into()));
     let mut member = Member::start(&fast, &group, &late);
     let trouble = member.stream.health();
-    let deadline = std::time::Instant::now() + LIMIT;
+    let deadline = Instant::now() + LIMIT;
     while trouble.trouble().is_none() {
-        assert!(std::time::Instant::now() < deadline, "the missing topic is not told");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(Instant::now() < deadline, "the missing topic is not told");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     crate::broker::create(&late, 1).await;
     produce(&late, 0, numbers(0..1)).await;
     member.until(|m| m.count(0) == 1).await;
     member.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_timeout_that_the_broker_refuses_fails_the_stream_with_what_to_do() {
+    let (topic, group) = (topic("session", 1).await, unique("group"));
+    let mut settings = settings();
+    settings.session_timeout = Duration::from_secs(3_600);
+    settings.properties.push(("max.poll.interval.ms".into(), "3600000".into()));
+    let (mut stream, _control) = KafkaStream::start(&settings, &group, &[topic]).expect("starts");
+    let event = tokio::time::timeout(LIMIT, stream.next()).await.expect("an event");
+    let Some(StreamEvent::Failed(error)) = event else { panic!("{event:?}") };
+    assert!(error.to_string().contains("group.max.session.timeout.ms"), "{error}");
+    assert!(tokio::time::timeout(LIMIT, stream.next()).await.expect("ends").is_none());
 }

@@ -98,3 +98,20 @@ async fn an_unreachable_broker_is_unavailable_with_the_clients_reason() {
     assert!(error_chain(&error).to_lowercase().contains("refused"), "{}", error_chain(&error));
     assert!(publisher.health().trouble().is_some());
 }
+
+#[tokio::test]
+async fn with_the_broker_away_all_publishes_fail_together_not_one_after_the_other() {
+    assert!(brokers().contains(':'));
+    let publisher = std::sync::Arc::new(KafkaPublisher::new(&KafkaSettings::new("127.0.0.1:1")).expect("made"));
+    let started = std::time::Instant::now();
+    let tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let publisher = publisher.clone();
+            tokio::spawn(async move { publisher.publish(&outgoing(&Topic::new("orders"), 0, None)).await })
+        })
+        .collect();
+    for task in tasks {
+        assert!(matches!(task.await.expect("no panic"), Err(PublishError::Unavailable { .. })));
+    }
+    assert!(started.elapsed() < std::time::Duration::from_secs(15), "{:?}", started.elapsed());
+}

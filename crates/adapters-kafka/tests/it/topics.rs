@@ -32,8 +32,11 @@ async fn copies_get_the_partitions_of_the_source_and_room_for_headers() {
     let settings = settings();
     let (one, other) = tokio::join!(ensure_topics(&settings, &plan, true), ensure_topics(&settings, &plan, true));
     let report = one.expect("fine");
-    other.expect("fine");
-    assert_eq!((report.partitions, report.source_message_bytes), (5, Some(200_000)));
+    let other = other.expect("fine");
+    assert_eq!((report.partitions, report.copy_bytes_max()), (5, Some(200_000 + 65_536)));
+    let names = report.topics.iter().map(|topic| &topic.topic);
+    assert!(names.eq([&source].into_iter().chain(plan.copies())));
+    assert_eq!(report.created.len() + other.created.len(), 3, "each is created once");
 
     let admin: AdminClient<DefaultClientContext> = client().create().expect("admin client");
     for copy in plan.copies() {
@@ -85,4 +88,18 @@ async fn an_unreachable_broker_is_told_apart_with_the_reason() {
     let TopicsError::Unreachable { brokers, reason } = &error else { panic!("{error:?}") };
     assert_eq!(brokers, "127.0.0.1:1");
     assert!(reason.to_lowercase().contains("refused"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_topic_that_would_lose_copies_is_refused_with_what_to_change() {
+    let source = topic_with("source", 1, &[]).await;
+    let mut plan = plan(&source);
+    plan.retries = vec![topic_with("compacted", 1, &[("cleanup.policy", "compact,delete")]).await];
+    plan.dead_letter = topic_with("short", 1, &[("retention.ms", "1000"), ("max.message.bytes", "2000000")]).await;
+    let error = ensure_topics(&settings(), &plan, true).await.expect_err("unfit");
+    assert!(matches!(&error, TopicsError::Unfit(faults) if faults.len() == 3), "{error}");
+    let text = error.to_string();
+    for named in [plan.retries[0].as_str(), "cleanup.policy", "max.message.bytes=1048588", "retention.ms=1000"] {
+        assert!(text.contains(named), "{text}");
+    }
 }

@@ -12,7 +12,8 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
 pub(crate) const GROUP: &str = "billing-order-confirmed";
 
-/// A database that exists for one test.
+/// A database that exists for one test. It is left behind, for the server is thrown away with all of them: to drop
+/// one costs a checkpoint, more than most of the tests.
 pub(crate) struct World {
     pub(crate) url: String,
     pub(crate) units: PgPool,

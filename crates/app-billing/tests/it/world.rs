@@ -1,0 +1,170 @@
+//! One test's own world: a topic, a group, a database and a provider, all of them real.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use core_order::{Event, OrderConfirmed};
+use sandbox::provider::{Provider, ProviderSettings};
+use sqlx::Connection;
+use testbed::clients::{KafkaClient, Ledger, ReadRecord, Service};
+use testbed::{Backend, unique_name, wait_until};
+
+/// How long anything may take that should happen soon.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// The retry tiers: the first is as long as the sandbox provider's `Retry-After`.
+pub(crate) const TIERS: [&str; 2] = ["1s", "2s"];
+
+pub(crate) struct World {
+    pub(crate) kafka: KafkaClient,
+    pub(crate) topic: String,
+    pub(crate) group: String,
+    pub(crate) ledger: Ledger,
+    pub(crate) provider: Provider,
+    pub(crate) database_url: String,
+    brokers: String,
+}
+
+impl World {
+    /// A world whose topic has this many partitions.
+    pub(crate) async fn new(partitions: i32, provider: ProviderSettings) -> Result<Self> {
+        let backend = Backend::from_env()?;
+        let kafka = KafkaClient::new(&backend.kafka_brokers)?;
+        let (topic, group) = (unique_name("orders"), unique_name("billing"));
+        kafka.create_topic(&topic, partitions, &[]).await?;
+        let database_url = create_database(&backend.database_url, &unique_name("billing")).await?;
+        Ok(Self {
+            kafka,
+            topic,
+            group,
+            ledger: Ledger::connect(&database_url).await?,
+            provider: Provider::start(SocketAddr::from(([127, 0, 0, 1], 0)), provider).await?,
+            database_url,
+            brokers: backend.kafka_brokers,
+        })
+    }
+
+    /// Starts the service in this world.
+    pub(crate) async fn service(&self) -> Result<Service> {
+        self.service_with(&[]).await
+    }
+
+    /// Starts it with more settings, which win.
+    pub(crate) async fn service_with(&self, settings: &[(&str, &str)]) -> Result<Service> {
+        let (provider, tiers) = (self.provider.base_url(), TIERS.join(","));
+        let mut all = vec![
+            ("KAFKA_BROKERS", self.brokers.as_str()),
+            ("KAFKA_TOPIC", &self.topic),
+            ("KAFKA_GROUP", &self.group),
+            ("KAFKA_SESSION_TIMEOUT", "6s"),
+            ("DRAIN_LIMIT", "5s"),
+            ("RETRY_TIERS", &tiers),
+            ("DATABASE_URL", &self.database_url),
+            ("DATABASE_CONNECTIONS", "6"),
+            ("PAYMENT_URL", &provider),
+        ];
+        all.extend_from_slice(settings);
+        Service::start(&all).await
+    }
+
+    /// Sends events as their producer does.
+    pub(crate) async fn send<'a>(&self, events: impl IntoIterator<Item = &'a OrderConfirmed>) -> Result<()> {
+        for event in events {
+            self.kafka.produce(&self.topic, event.key(), &event.to_json()).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the ledger holds this many charges and nothing of source and tiers is left to read.
+    pub(crate) async fn settled(&self, charges: usize) -> Result<()> {
+        let settled = self
+            .until(&format!("{charges} charges and no lag"), async || {
+                self.ledger.charge_count().await.is_ok_and(|count| count == charges) && self.lag().await == Some(0)
+            })
+            .await;
+        if let Err(error) = settled {
+            let (count, letters) = (self.ledger.charge_count().await, self.dead_letters().await?);
+            let letters: Vec<_> = letters.iter().map(|letter| header(letter, "delivery-error-text")).collect();
+            return Err(
+                error.context(format!("{count:?} charges, lag {:?}, dead letters {letters:?}", self.lag().await))
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits for a condition, soon.
+    pub(crate) async fn until(&self, what: &str, condition: impl AsyncFnMut() -> bool) -> Result<()> {
+        wait_until(what, SOON, condition).await
+    }
+
+    /// What source and tiers hold that the group has not committed.
+    pub(crate) async fn lag(&self) -> Option<i64> {
+        let mut lag = self.kafka.lag(&self.group, &self.topic).await.ok()?;
+        for tier in TIERS {
+            lag += self.kafka.lag(&self.group, &self.retry_topic(tier)).await.ok()?;
+        }
+        Some(lag)
+    }
+
+    pub(crate) fn retry_topic(&self, delay: &str) -> String {
+        format!("{}.{}.retry.{delay}", self.topic, self.group)
+    }
+
+    pub(crate) fn dead_letter_topic(&self) -> String {
+        format!("{}.{}.dlq", self.topic, self.group)
+    }
+
+    pub(crate) async fn dead_letters(&self) -> Result<Vec<ReadRecord>> {
+        self.kafka.read_all(&self.dead_letter_topic()).await
+    }
+
+    /// Provider, ledger and claims agree: exactly these events were charged, each once, and no other.
+    pub(crate) async fn charged_exactly(&self, events: &[OrderConfirmed]) -> Result<()> {
+        let record = self.provider.record();
+        ensure!(record.orders_charged_twice().is_empty(), "charged twice: {:?}", record.orders_charged_twice());
+        ensure!(record.keys_with_several_bodies().is_empty(), "D-10: {:?}", record.keys_with_several_bodies());
+        let paid = events.iter().filter(|event| event.total().minor_units > 0);
+        let expected: BTreeSet<_> =
+            paid.map(|e| (e.id().to_string(), e.order_id().to_string(), e.total().minor_units)).collect();
+        let charged: BTreeSet<_> =
+            record.succeeded().map(|c| (c.idempotency_key.to_string(), c.order_id.to_string(), c.amount)).collect();
+        ensure!(charged == expected, "the provider charged {charged:?}, expected {expected:?}");
+
+        let rows = self.ledger.charges().await?;
+        ensure!(rows.iter().all(|row| row.charged), "a committed reservation was not completed");
+        let in_ledger: BTreeSet<_> =
+            rows.iter().map(|row| (row.event_id.to_string(), row.order_id.clone(), row.amount_minor)).collect();
+        let expected: BTreeSet<_> =
+            events.iter().map(|e| (e.id().to_string(), e.order_id().to_string(), e.total().minor_units)).collect();
+        ensure!(in_ledger == expected, "the ledger holds {in_ledger:?}, expected {expected:?}");
+
+        let claims: BTreeSet<_> = self.ledger.claims(&self.group).await?.iter().map(ToString::to_string).collect();
+        let expected: BTreeSet<_> = events.iter().map(|event| event.id().to_string()).collect();
+        ensure!(claims == expected, "claims {claims:?}, expected {expected:?}");
+        Ok(())
+    }
+}
+
+/// A database of this test's own; its URL.
+async fn create_database(admin_url: &str, name: &str) -> Result<String> {
+    let mut admin = sqlx::PgConnection::connect(admin_url).await?;
+    sqlx::query(sqlx::AssertSqlSafe(format!("create database {name}"))).execute(&mut admin).await?;
+    let (server, _) = admin_url.rsplit_once('/').context("the URL names a database")?;
+    Ok(format!("{server}/{name}"))
+}
+
+/// A header of a record, as text.
+pub(crate) fn header(record: &ReadRecord, key: &str) -> Option<String> {
+    let (_, value) = record.headers.iter().find(|(name, _)| name == key)?;
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
+/// The count of a verdict in the service's metrics.
+pub(crate) async fn verdicts(service: &Service, verdict: &str) -> Result<u64> {
+    let metrics = service.metrics().await?;
+    let wanted = format!("verdict=\"{verdict}\"");
+    let line = metrics.lines().find(|line| line.starts_with("delivery_events_total{") && line.contains(&wanted));
+    Ok(line.and_then(|line| line.rsplit(' ').next()).and_then(|count| count.parse().ok()).unwrap_or(0))
+}

@@ -10,7 +10,13 @@ use clap::{Args, builder::FalseyValueParser};
 
 /// Features that build the tests which need the components. A crate whose `tests/it` has `required-features` adds its
 /// own here.
-const INTEGRATION_FEATURES: &[&str] = &["testbed/integration", "testbed/tools"];
+const INTEGRATION_FEATURES: &[&str] = &[
+    "adapters-kafka/integration",
+    "app-billing/integration",
+    "infra-postgres/integration",
+    "testbed/integration",
+    "testbed/tools",
+];
 
 /// Which OpenSSL and zlib the workspace is linked with.
 #[derive(Debug, Clone, Copy, Args)]

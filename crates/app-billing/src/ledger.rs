@@ -76,7 +76,8 @@ const RESERVE: &str = "
     returning event_id";
 
 /// Who holds the orders, or the event ids, that could not be reserved.
-const HOLDERS: &str = "select event_id, order_id from charge where order_id = any($1) or event_id = any($2)";
+const HOLDERS: &str = "
+    select event_id, order_id, charged_at is not null from charge where order_id = any($1) or event_id = any($2)";
 
 const CANCEL: &str = "delete from charge where event_id = any($1) and charged_at is null";
 
@@ -145,32 +146,37 @@ impl BillingUnit {
     async fn holders<'a>(&mut self, refused: impl Iterator<Item = &'a Reservation<'a>>) -> Result<Holders, StoreError> {
         let (orders, events): (Vec<&str>, Vec<Uuid>) =
             refused.map(|r| (r.order_id.as_str(), r.event_id.as_uuid())).unzip();
-        let rows: Vec<(Uuid, String)> = sqlx::query_as(HOLDERS)
+        let rows: Vec<(Uuid, String, bool)> = sqlx::query_as(HOLDERS)
             .bind(&orders)
             .bind(&events)
             .fetch_all(self.0.connection())
             .await
             .map_err(|error| store_error("read who holds the orders", error))?;
-        let events = rows.iter().map(|(event, _)| *event).collect();
-        Ok(Holders { events, by_order: rows.into_iter().map(|(event, order)| (order, event)).collect() })
+        Ok(Holders {
+            charged: rows.iter().map(|(event, _, charged)| (*event, *charged)).collect(),
+            by_order: rows.into_iter().map(|(event, order, _)| (order, event)).collect(),
+        })
     }
 }
 
-/// The ledger's rows that were in the way.
+/// The ledger's rows that were in the way: whether each event's charge is complete, and who holds each order.
 struct Holders {
-    events: HashSet<Uuid>,
+    charged: HashMap<Uuid, bool>,
     by_order: HashMap<String, Uuid>,
 }
 
 impl Holders {
     fn answer(&self, reservation: &Reservation<'_>) -> Result<ReservationAnswer, StoreError> {
-        if self.events.contains(&reservation.event_id.as_uuid()) {
-            return Ok(ReservationAnswer::ChargedByThisEvent);
+        match self.charged.get(&reservation.event_id.as_uuid()) {
+            Some(true) => return Ok(ReservationAnswer::ChargedByThisEvent),
+            // No unit commits such a row; whoever did, it says nothing about the money.
+            Some(false) => return Err(StoreError::rejected("the ledger holds an unfinished charge of this event")),
+            None => {}
         }
         let holder = self.by_order.get(reservation.order_id.as_str());
-        let holder = holder.and_then(|holder| EventId::try_from(*holder).ok());
         // The row can be gone again: its unit rolled back in between. Then the whole unit is run again.
         holder
+            .and_then(|holder| EventId::try_from(*holder).ok())
             .map(ReservationAnswer::ChargedByAnotherEvent)
             .ok_or_else(|| StoreError::conflict("an order was reserved and let go at the same time"))
     }

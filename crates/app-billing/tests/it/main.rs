@@ -1,9 +1,10 @@
 //! The service as its users run it: the real binary on a real Kafka and a real PostgreSQL, with a provider whose
 //! record the tests can read. Nothing here looks inside the process.
 
+mod counting;
 mod delivery;
 mod failures;
 mod groups;
-mod second_group;
+
 mod stops;
 mod world;

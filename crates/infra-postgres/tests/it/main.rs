@@ -2,6 +2,7 @@
 
 mod claims;
 mod connections;
+mod contract;
 mod faults;
 mod migrations;
 mod partitions;

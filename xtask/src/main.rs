@@ -22,6 +22,8 @@ struct CommandLine {
 enum Command {
     /// Run all tests on a real Kafka and a real PostgreSQL, which are started and ended with the run.
     TestIntegration(test_integration::Arguments),
+    /// Measure events per second beside the limit of the database alone (--help shows the options).
+    Bench(tools::Arguments),
     /// Kill the service again and again while it charges orders, then audit every event (--help shows the options).
     Chaos(tools::Arguments),
     /// Check the architecture: who depends on whom, and the shape of the files.
@@ -33,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match CommandLine::parse().command {
         Command::TestIntegration(arguments) => test_integration::run(&arguments),
+        Command::Bench(arguments) => tools::run("bench", &arguments),
         Command::Chaos(arguments) => tools::run("chaos", &arguments),
         Command::Tidy => tidy::run(),
         Command::Ci(arguments) => ci::run(&arguments),

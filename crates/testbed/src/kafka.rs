@@ -124,6 +124,12 @@ impl LocalKafka {
         self.server.folder()
     }
 
+    /// The process id of the broker.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        self.server.process_id()
+    }
+
     /// Stops in order (`SIGTERM`).
     ///
     /// # Errors

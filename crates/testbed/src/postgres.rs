@@ -90,6 +90,12 @@ impl PrivatePostgres {
         self.server.folder()
     }
 
+    /// The process id of the server, whose sessions are its children.
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
+        self.server.process_id()
+    }
+
     /// Creates an empty database and returns its URL.
     ///
     /// # Errors

@@ -91,7 +91,7 @@ async fn claim_perform_retract_release_record_commit() {
         handler: Arc::new(Handler),
         group: ConsumerGroup::new("g"),
         calls: Arc::new(Semaphore::new(8)),
-        runtime: SimulatedRuntime::new(),
+        runtime: SimulatedRuntime::start(),
     };
     let mut watermark = Watermark::new(Epoch(1));
     // Delivered out of id order and with one id twice: only the keys of the claim are sorted and distinct.

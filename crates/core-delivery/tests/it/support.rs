@@ -175,7 +175,7 @@ pub struct SimulatedRuntime {
 }
 
 impl SimulatedRuntime {
-    pub fn new() -> Arc<dyn Runtime> {
+    pub fn start() -> Arc<dyn Runtime> {
         Arc::new(Self { started: Instant::now() })
     }
 }
@@ -233,7 +233,7 @@ impl World {
             handler: Arc::clone(&handler),
             decoder: Arc::new(NoteDecoder),
             publisher: publisher.clone(),
-            runtime: SimulatedRuntime::new(),
+            runtime: SimulatedRuntime::start(),
             health: health.clone(),
         };
         let (control, told) = (Arc::new(script.clone()), Arc::clone(&stop));

@@ -64,6 +64,9 @@ pub enum Claim {
     Fresh,
     /// The row was there: the event was handled before.
     AlreadyProcessed,
+    /// The event's id lies below the group's floor and no claim of it is left: nobody can tell whether it was handled,
+    /// so nothing was inserted (D-9).
+    Expired,
 }
 
 /// The proof that an event was claimed in the open unit. A handler receives it and cannot make it, so there is no
@@ -72,11 +75,26 @@ pub enum Claim {
 /// Tests of handlers make one with `core_delivery::testing::claimed`, behind the feature `testing`.
 pub struct Claimed<E> {
     event: Arc<E>,
+    history: History,
+}
+
+/// What earlier tries of an event left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct History {
+    /// How often it was tried before, as far as its headers tell.
+    pub attempts: u32,
+    /// A try ended without a known outcome: the effect may have happened.
+    pub in_doubt: bool,
 }
 
 impl<E> Claimed<E> {
-    pub(crate) fn new(event: Arc<E>) -> Self {
-        Self { event }
+    pub(crate) fn new(event: Arc<E>, history: History) -> Self {
+        Self { event, history }
+    }
+
+    /// What earlier tries of the event left behind.
+    pub fn history(&self) -> History {
+        self.history
     }
 
     /// The event.
@@ -87,6 +105,6 @@ impl<E> Claimed<E> {
 
 impl<E: fmt::Debug> fmt::Debug for Claimed<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Claimed").field(&self.event).finish()
+        f.debug_struct("Claimed").field("event", &self.event).field("history", &self.history).finish()
     }
 }

@@ -57,6 +57,16 @@ pub struct Assignment {
     pub epoch: Epoch,
 }
 
+/// Which log a lane really is. A topic that was deleted and made again, or a cluster that was built anew, has the same
+/// name and other offsets: a position of one says nothing about the other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LogIdentity {
+    /// The cluster's id.
+    pub cluster: Arc<str>,
+    /// The topic's id.
+    pub topic: Arc<str>,
+}
+
 /// Where a record lies in its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Offset(pub i64);

@@ -18,7 +18,7 @@ pub use decode::OrderConfirmedDecoder;
 pub use money::{Currency, InvalidCurrency, Money};
 pub use order::{CustomerId, InvalidId, Order, OrderId};
 pub use order_confirmed::{EVENT_TYPE, InvalidTotal, OrderConfirmed};
-pub use payment::{ChargeReceipt, GatewayError, PaymentGateway};
+pub use payment::{ChargeReceipt, GatewayError, LookUp, PaymentGateway};
 
 /// The consumer group that charges confirmed orders.
 pub const BILLING_GROUP: &str = "billing-order-confirmed";

@@ -13,6 +13,28 @@ pub trait PaymentGateway: Send + Sync + 'static {
     /// Charges a claimed order, with the event's id as the idempotency key and the same body on every try
     /// (R-KFK-IDEM-4, D-10). An order that was not claimed can not be charged: there is no proof to pass.
     async fn charge(&self, order: &Claimed<OrderConfirmed>) -> Result<ChargeReceipt, GatewayError>;
+
+    /// Asks what the provider knows of this order's key. Moves no money, so its errors have no effect, and it is never
+    /// refused as declined. A key that belongs to another charge is [`GatewayError::KeyReused`].
+    async fn look_up(&self, order: &Claimed<OrderConfirmed>) -> Result<LookUp, GatewayError>;
+}
+
+/// What the provider knows of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LookUp {
+    /// The money moved.
+    Charged(ChargeReceipt),
+    /// The charge is being made.
+    Pending,
+    /// The charge was declined: the money did not move and will not under this key.
+    Failed {
+        /// What the provider said.
+        reason: String,
+    },
+    /// The provider answered, and knows nothing of the key: no charge was ever made with it.
+    NotFound,
+    /// The provider offers no look-up (404, 405), or it is switched off.
+    NotOffered,
 }
 
 /// The provider's confirmation.
@@ -25,7 +47,7 @@ pub struct ChargeReceipt {
 /// Why an order was not charged, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
-    /// 408, 425, 429, 5xx, 202, no answer, an answer that was cut: try again with the same key.
+    /// 408, 425, 429, 5xx, no answer, an answer that was cut: try again with the same key.
     #[error("{reason}")]
     Transient {
         /// What happened.
@@ -35,13 +57,22 @@ pub enum GatewayError {
         /// Whether the money may have moved all the same.
         effect: Effect,
     },
+    /// 202: the provider took the charge on and has not made it yet.
+    #[error("{reason}")]
+    Pending {
+        /// What the provider said.
+        reason: String,
+        /// The wait that the provider asked for.
+        retry_after: Option<Duration>,
+    },
     /// 409: the provider knows the key, as a charge in flight or as one already done.
     #[error("{reason}")]
     Conflict {
         /// What the provider said.
         reason: String,
     },
-    /// 422: the key was used with another body. Never sent again under another key.
+    /// 422, or a look-up that shows another order, amount or currency: the key was used for another charge. Never
+    /// sent again under another key.
     #[error("{reason}")]
     KeyReused {
         /// What the provider said.

@@ -12,6 +12,8 @@ pub enum StoreErrorClass {
     Conflict,
     /// The store refuses this data for good.
     Rejected,
+    /// A stored position is not what the lane left: the lane starts anew. No error of the server is of this class.
+    Moved,
     /// The commit was sent and nobody knows what became of it.
     CommitUnknown,
 }
@@ -27,6 +29,7 @@ impl StoreErrorClass {
             Self::Unavailable => StoreError::Unavailable { context, source },
             Self::Conflict => StoreError::Conflict { context, source },
             Self::Rejected => StoreError::Rejected { context, source },
+            Self::Moved => StoreError::Moved { context },
             Self::CommitUnknown => StoreError::CommitUnknown { context, source },
         }
     }
@@ -69,7 +72,7 @@ pub fn classify(sqlstate: Option<&str>) -> StoreErrorClass {
 pub fn classify_commit(sqlstate: Option<&str>) -> StoreErrorClass {
     match classify(sqlstate) {
         StoreErrorClass::Unavailable | StoreErrorClass::CommitUnknown => StoreErrorClass::CommitUnknown,
-        definite @ (StoreErrorClass::Conflict | StoreErrorClass::Rejected) => definite,
+        definite @ (StoreErrorClass::Conflict | StoreErrorClass::Rejected | StoreErrorClass::Moved) => definite,
     }
 }
 

@@ -1,4 +1,4 @@
-//! PostgreSQL for the delivery kernel: claims, units of work, partitions, migrations. Nothing here may know a
+//! PostgreSQL for the delivery kernel: claims, positions, units of work, partitions, migrations. Nothing here may know a
 //! business table or the broker; an application brings its own statements to [`PgUnit::connection`].
 //!
 //! ```no_run
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Read in this order: [`connect`](connect()) (what a session is held to), `errors` (what an error means), `unit`
-//! and `claims` (the transaction and its statements), `partitions`, `migrate`.
+//! `claims` and [`positions`] (the transaction and its statements), `partitions`, `migrate`.
 
 mod connect;
 mod durability;
@@ -25,6 +25,7 @@ mod unit;
 mod claims;
 mod migrate;
 mod partitions;
+pub mod positions;
 
 pub use connect::{ConnectError, PgSettings, connect};
 pub use durability::check_durability;

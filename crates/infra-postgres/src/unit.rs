@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use core_delivery::claim::{Claim, DedupKey};
-use core_delivery::ports::{StoreError, UnitOfWork, UnitOfWorkFactory};
+use core_delivery::claim::{Claim, ConsumerGroup, DedupKey};
+use core_delivery::ports::{PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory};
+use core_delivery::record::{Committable, LaneId};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::runtime::Handle;
 
@@ -13,6 +14,7 @@ use crate::claims;
 use crate::connect::within;
 use crate::errors::{StoreErrorClass, class_of, commit_error, is_missing_partition, store_error};
 use crate::partitions::{PartitionDay, ensure_partitions};
+use crate::positions::{self, Step};
 
 /// Opens units on a pool.
 #[derive(Debug, Clone)]
@@ -80,6 +82,11 @@ impl UnitOfWorkFactory for PgStore {
             Ok(result) => result.map_err(|error| store_error("begin", error)),
             Err(stopped) => Err(StoreError::Unavailable { context: "begin".to_owned(), source: Some(stopped.into()) }),
         }
+    }
+
+    async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
+        let answer = within(self.limits.statement, positions::of_lane(&self.units, group, lane)).await;
+        answer.map_err(|error| store_error(&format!("read the positions of {lane}"), error))
     }
 }
 
@@ -185,6 +192,16 @@ impl UnitOfWork for PgUnit {
         Ok(())
     }
 
+    async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError> {
+        let limit = self.limits.statement;
+        let answer = within(limit, positions::step(self.statement()?, step)).await;
+        let Step::Refused { found } = self.settle("advance the position", answer)? else { return Ok(()) };
+        self.standing = Standing::Failed(StoreErrorClass::Moved);
+        let (lane, expected, found) = (&step.lane, in_words(step.from), in_words(found));
+        let text = format!("{lane} of group {}: expected {expected}, found {found}", step.group);
+        Err(StoreErrorClass::Moved.error(text))
+    }
+
     async fn commit(mut self) -> Result<(), StoreError> {
         if let Standing::HandedOut | Standing::Failed(_) = self.standing {
             // COMMIT of an aborted transaction is answered with ROLLBACK, and sqlx says Ok. Any statement fails
@@ -206,6 +223,10 @@ impl UnitOfWork for PgUnit {
             }
         }
     }
+}
+
+fn in_words(position: Option<Committable>) -> String {
+    position.map_or_else(|| "no position".to_owned(), |next| next.0.to_string())
 }
 
 /// The drop of a sqlx transaction only queues its ROLLBACK. It is sent by the task that takes the connection back

@@ -36,7 +36,8 @@ pub(super) enum AnswerBody {
 /// | status | class | effect |
 /// |---|---|---|
 /// | 2xx, but 202 | charged, if the body arrived | |
-/// | 202, or a cut body of a 2xx | transient | unknown |
+/// | 202 | pending | |
+/// | a cut body of a 2xx | transient | unknown |
 /// | 3xx, 401, 403, 407 | misconfigured | |
 /// | 408 | transient | unknown: the request was too slow for someone on the way, who may have passed it on |
 /// | 409 | conflict | |
@@ -64,7 +65,10 @@ pub(super) fn classify(
         AnswerBody::Cut(body, _) => body,
     };
     match answer.status.as_u16() {
-        202 => transient(format!("{}; the charge is pending", reason(body)), Effect::Unknown),
+        202 => Err(GatewayError::Pending {
+            reason: format!("{}; the charge is pending", reason(body)),
+            retry_after: retry_after(answer.headers, now),
+        }),
         200..=299 => Ok(ChargeReceipt { provider_ref: provider_ref(body) }),
         300..=399 => {
             Err(GatewayError::Misconfigured { reason: format!("{}; redirects are not followed", reason(body)) })
@@ -79,7 +83,8 @@ pub(super) fn classify(
     }
 }
 
-fn reason_of(answer: &Answer<'_>, text: String) -> String {
+/// The request, the status and the provider's words.
+pub(super) fn reason_of(answer: &Answer<'_>, text: String) -> String {
     let Answer { request, status, .. } = answer;
     if text.is_empty() {
         format!("{request} answered {status}")

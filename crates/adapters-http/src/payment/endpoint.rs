@@ -1,5 +1,8 @@
-//! The URL of the charges, from the base that an operator wrote.
+//! The URLs of charges and look-ups, from the base that an operator wrote.
 
+use std::net::IpAddr;
+
+use core_order::EventId;
 use reqwest::Url;
 
 use super::settings::PaymentConfigError;
@@ -22,9 +25,53 @@ pub(super) fn charges_url(base: &str) -> Result<Url, PaymentConfigError> {
     Ok(url)
 }
 
+/// `{base}/charges?idempotency_key=<event id>`.
+pub(super) fn look_up_url(charges: &Url, key: EventId) -> Url {
+    let mut url = charges.clone();
+    url.query_pairs_mut().append_pair("idempotency_key", &key.to_string());
+    url
+}
+
+/// Whether whatever goes to this URL can be read on the way: plain HTTP that leaves the machine.
+pub(super) fn is_in_the_clear(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let loopback = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(addr) => addr.to_canonical().is_loopback(),
+        Err(_) => host.trim_end_matches('.').rsplit('.').next() == Some("localhost"),
+    };
+    url.scheme() == "http" && !loopback
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_up_asks_for_the_key_of_the_event() {
+        let key: EventId = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f".parse().unwrap();
+        let url = look_up_url(&charges_url("https://pay.test/v1/").unwrap(), key);
+        assert_eq!(url.as_str(), "https://pay.test/v1/charges?idempotency_key=017f22e2-79b0-7cc3-98c4-dc0c0c07398f");
+    }
+
+    #[test]
+    fn only_plain_http_to_another_machine_is_in_the_clear() {
+        let clear = |base| is_in_the_clear(&charges_url(base).expect(base));
+        for base in ["http://pay.test", "http://10.0.0.1:80", "http://[fe80::1]", "http://localhost.pay.test", "http://0.0.0.0"] {
+            assert!(clear(base), "{base}");
+        }
+        for base in [
+            "https://pay.test",
+            "http://127.0.0.1:8090",
+            "http://127.8.8.8",
+            "http://[::1]:80",
+            "http://[::ffff:127.0.0.1]",
+            "http://localhost:8090",
+            "http://LOCALHOST.",
+            "http://pay.localhost",
+        ] {
+            assert!(!clear(base), "{base}");
+        }
+    }
 
     #[test]
     fn the_path_is_appended_with_or_without_a_slash() {

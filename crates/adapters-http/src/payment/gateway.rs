@@ -1,16 +1,18 @@
 //! The gateway: makes the request, reads the answer within its bounds and says what happened. What an answer means
-//! is decided in `classify`.
+//! is decided in `classify` and `look_up`.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use core_delivery::ports::error_chain;
-use core_order::{ChargeReceipt, Claimed, Effect, Event, GatewayError, OrderConfirmed, PaymentGateway};
+use core_order::{ChargeReceipt, Claimed, Effect, Event, GatewayError, LookUp, OrderConfirmed, PaymentGateway};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, Response, Url, redirect, retry};
+use reqwest::{Client, RequestBuilder, Response, Url, redirect, retry};
 
 use super::classify::{Answer, AnswerBody, classify};
-use super::endpoint::charges_url;
+use super::endpoint::{charges_url, is_in_the_clear, look_up_url};
+use super::look_up::classify_look_up;
+use super::metrics::PaymentMetrics;
 use super::secret::Secret;
 use super::settings::{PaymentConfigError, PaymentSettings};
 use super::wire::charge_body;
@@ -31,10 +33,13 @@ const POOL_IDLE: Duration = Duration::from_secs(4);
 pub struct HttpPaymentGateway {
     client: Client,
     charges: Url,
-    /// Method and path, for reasons.
-    request: String,
+    offers_look_up: bool,
     api_key: Option<Secret>,
+    metrics: PaymentMetrics,
 }
+
+/// A request's name in reasons: its method and path.
+struct Named(String);
 
 impl HttpPaymentGateway {
     /// Makes a gateway; nothing is sent yet.
@@ -59,13 +64,40 @@ impl HttpPaymentGateway {
             .tcp_nodelay(true)
             .build()
             .map_err(|error| PaymentConfigError::Client(error.into()))?;
-        let request = format!("POST {}", charges.path());
-        Ok(Self { client, charges, request, api_key: settings.api_key })
+        let (offers_look_up, api_key) = (settings.look_up, settings.api_key);
+        Ok(Self { client, charges, offers_look_up, api_key, metrics: PaymentMetrics::new() })
     }
 
-    async fn send(&self, order: &OrderConfirmed) -> Result<Response, GatewayError> {
+    /// Whether the API key can be read on the way: plain HTTP that leaves this machine. For a warning at start.
+    pub fn sends_its_key_in_the_clear(&self) -> bool {
+        self.api_key.is_some() && is_in_the_clear(&self.charges)
+    }
+
+    async fn send_charge(&self, order: &OrderConfirmed) -> Result<ChargeReceipt, GatewayError> {
+        let named = Named(format!("POST {}", self.charges.path()));
         let request = self.client.post(self.charges.clone());
+        let request = request.header(CONTENT_TYPE, "application/json");
         let request = request.header("Idempotency-Key", order.id().to_string()).body(charge_body(order));
+        let response = named.send(request).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = read(response).await;
+        let answer = Answer { request: &named.0, status, headers: &headers, body };
+        classify(&answer, self.api_key.as_ref(), SystemTime::now())
+    }
+
+    async fn send_look_up(&self, order: &OrderConfirmed) -> Result<LookUp, GatewayError> {
+        let named = Named(format!("GET {}", self.charges.path()));
+        let request = self.client.get(look_up_url(&self.charges, order.id()));
+        let response = named.send(request).await.map_err(without_effect)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = read(response).await;
+        let answer = Answer { request: &named.0, status, headers: &headers, body };
+        classify_look_up(&answer, order, self.api_key.as_ref(), SystemTime::now())
+    }
+}
+
+impl Named {
+    async fn send(&self, request: RequestBuilder) -> Result<Response, GatewayError> {
         request.send().await.map_err(|error| self.no_answer(error))
     }
 
@@ -78,7 +110,7 @@ impl HttpPaymentGateway {
         } else {
             ("got no answer", Effect::Unknown)
         };
-        let reason = format!("{} {what}: {}", self.request, error_chain(&error.without_url()));
+        let reason = format!("{} {what}: {}", self.0, error_chain(&error.without_url()));
         GatewayError::Transient { reason, retry_after: None, effect }
     }
 }
@@ -86,11 +118,30 @@ impl HttpPaymentGateway {
 #[async_trait]
 impl PaymentGateway for HttpPaymentGateway {
     async fn charge(&self, order: &Claimed<OrderConfirmed>) -> Result<ChargeReceipt, GatewayError> {
-        let response = self.send(order.event()).await?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = read(response).await;
-        let answer = Answer { request: &self.request, status, headers: &headers, body };
-        classify(&answer, self.api_key.as_ref(), SystemTime::now())
+        let started = Instant::now();
+        let outcome = self.send_charge(order.event()).await;
+        self.metrics.charged(&outcome, started.elapsed());
+        outcome
+    }
+
+    async fn look_up(&self, order: &Claimed<OrderConfirmed>) -> Result<LookUp, GatewayError> {
+        if !self.offers_look_up {
+            return Ok(LookUp::NotOffered);
+        }
+        let started = Instant::now();
+        let result = self.send_look_up(order.event()).await;
+        self.metrics.looked_up(&result, started.elapsed());
+        result
+    }
+}
+
+/// A question moves nothing, whatever became of it.
+fn without_effect(error: GatewayError) -> GatewayError {
+    match error {
+        GatewayError::Transient { reason, retry_after, .. } => {
+            GatewayError::Transient { reason, retry_after, effect: Effect::None }
+        }
+        other => other,
     }
 }
 
@@ -112,7 +163,6 @@ async fn read(mut response: Response) -> AnswerBody {
 
 fn headers(api_key: Option<&Secret>) -> Result<HeaderMap, PaymentConfigError> {
     let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(key) = api_key {
         if key.expose().trim().is_empty() {
             return Err(PaymentConfigError::ApiKey);

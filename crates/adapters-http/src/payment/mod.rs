@@ -9,6 +9,8 @@
 mod classify;
 mod endpoint;
 mod gateway;
+mod look_up;
+mod metrics;
 mod reason;
 mod retry_after;
 mod secret;
@@ -16,5 +18,6 @@ mod settings;
 mod wire;
 
 pub use gateway::HttpPaymentGateway;
+pub use metrics::describe_metrics;
 pub use secret::Secret;
 pub use settings::{PaymentConfigError, PaymentSettings};

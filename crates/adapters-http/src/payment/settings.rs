@@ -13,6 +13,8 @@ pub struct PaymentSettings {
     pub base_url: String,
     /// Sent as `Authorization: Bearer`.
     pub api_key: Option<Secret>,
+    /// Whether the provider offers `GET {base}/charges?idempotency_key=`. If not, it is never asked.
+    pub look_up: bool,
     /// How long a connection, TLS included, may take to be made.
     pub connect_timeout: Duration,
     /// How long a whole call may take, from the connection to the last byte of the answer.
@@ -22,11 +24,12 @@ pub struct PaymentSettings {
 }
 
 impl PaymentSettings {
-    /// The defaults: 2 s to connect, 10 s for a call, 256 calls in flight, no API key.
+    /// The defaults: 2 s to connect, 10 s for a call, 256 calls in flight, no API key, no look-up.
     pub fn new(base_url: impl Into<String>) -> Self {
         Self {
             base_url: base_url.into(),
             api_key: None,
+            look_up: false,
             connect_timeout: Duration::from_secs(2),
             call_timeout: Duration::from_secs(10),
             max_in_flight: 256,

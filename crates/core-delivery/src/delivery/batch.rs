@@ -9,13 +9,16 @@ use async_lock::Semaphore;
 use crate::claim::{Claim, Claimed, ConsumerGroup, DedupKey};
 use crate::event::{Event, EventId};
 use crate::ports::{
-    Admission, Effect, ErrorClass, EventHandler, Runtime, StoreError, UnitOfWork, UnitOfWorkFactory, error_chain,
+    Admission, Effect, ErrorClass, EventHandler, PositionStep, Runtime, StoreError, UnitOfWork, UnitOfWorkFactory,
+    error_chain,
 };
+use crate::record::{Committable, LaneId, LogIdentity};
 
 use super::backoff::{Backoff, jitter};
 use super::lane::Delivery;
 use super::perform::{Performed, perform};
 use super::verdict::Failure;
+use super::watermark::Outlook;
 
 /// How often a unit that collides with another one is run again before the lane pauses.
 const CONFLICT_TRIES: u32 = 5;
@@ -45,6 +48,23 @@ pub struct BatchReport<E> {
     pub outcomes: Vec<(Delivery<E>, Outcome)>,
     /// Why intake must pause, if it must; the affected deliveries are [`Outcome::Postponed`].
     pub interruption: Option<Interruption>,
+    /// The position that was stored with the outcomes; `None` if none was.
+    pub stored: Option<Committable>,
+}
+
+/// The position to be stored in the unit that brings it about (D-11).
+#[derive(Debug, Clone)]
+pub struct PositionPlan {
+    /// The lane.
+    pub lane: LaneId,
+    /// The log that the lane is.
+    pub identity: LogIdentity,
+    /// What the store holds.
+    pub from: Option<Committable>,
+    /// Whether the position may go below what the store holds, which is said of a log that it does not describe.
+    pub may_lower: bool,
+    /// Where the watermark stands, and what lies before it.
+    pub outlook: Outlook,
 }
 
 /// What became of one delivery in its unit.
@@ -70,6 +90,11 @@ pub enum Interruption {
 }
 
 impl Interruption {
+    /// Whether the lane cannot know any more what the store holds as its position.
+    pub fn position_is_unknown(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Moved { .. } | StoreError::CommitUnknown { .. }))
+    }
+
     /// The reason in one line.
     pub fn reason(&self) -> String {
         match self {
@@ -83,66 +108,109 @@ impl<F, H> Batch<F, H>
 where
     F: UnitOfWorkFactory,
 {
-    /// Runs the deliveries to their outcomes. Not cancel safe: run it in a task of its own.
+    /// Runs the deliveries, which are in delivered order, to their outcomes, and stores the position that they reach.
+    /// Without deliveries it only stores the position. Not cancel safe: run it in a task of its own.
     ///
-    /// A store that refuses the data of a batch gets its events one by one, so that a bad event harms only itself.
-    pub async fn run<E>(&self, deliveries: Vec<Delivery<E>>, receipts: &mut Receipts<H::Receipt>) -> BatchReport<E>
+    /// A store that refuses the data of a batch gets its events one by one, so that a bad event harms only itself; the
+    /// position is then left to the next unit.
+    pub async fn run<E>(
+        &self,
+        deliveries: Vec<Delivery<E>>,
+        receipts: &mut Receipts<H::Receipt>,
+        plan: Option<&PositionPlan>,
+    ) -> BatchReport<E>
     where
         E: Event,
         H: EventHandler<E, F::Unit>,
     {
         let mut seen = HashSet::with_capacity(deliveries.len());
-        let leaders: Vec<Arc<E>> =
-            deliveries.iter().filter(|d| seen.insert(d.event.id())).map(|d| Arc::clone(&d.event)).collect();
+        let leaders: Vec<&Delivery<E>> = deliveries.iter().filter(|d| seen.insert(d.event.id())).collect();
         drop(seen);
-        let (outcomes, interruption) = match self.attempt(&leaders, receipts).await {
+        let step = |outcomes: &Outcomes| plan.and_then(|plan| self.step(plan, &deliveries, outcomes));
+        let attempted = match self.attempt(&leaders, receipts, &step).await {
             Err(StoreError::Rejected { .. }) if leaders.len() > 1 => self.isolate(&leaders, receipts).await,
-            Err(StoreError::Rejected { context, source }) => {
-                let error = StoreError::Rejected { context, source };
-                (vec![Outcome::Failed(rejected(&error, leaders[0].id(), receipts))], None)
+            Err(error @ StoreError::Rejected { .. }) if leaders.len() == 1 => {
+                let id = leaders[0].event.id();
+                let failure = Outcome::Failed(rejected(&error, id, receipts));
+                Attempted { outcomes: HashMap::from([(id, failure)]), interruption: None, stored: None }
             }
-            Err(error) => (vec![Outcome::Postponed; leaders.len()], Some(Interruption::Store(error))),
+            Err(error) => Attempted {
+                outcomes: leaders.iter().map(|d| (d.event.id(), Outcome::Postponed)).collect(),
+                interruption: Some(Interruption::Store(error)),
+                stored: None,
+            },
             Ok(done) => done,
         };
-        let ids = leaders.iter().map(|event| event.id());
-        report(deliveries, ids.zip(outcomes).collect(), interruption)
+        report(deliveries, attempted)
+    }
+
+    /// The step of the lane's position that these outcomes allow, if it is one.
+    fn step<E: Event>(
+        &self,
+        plan: &PositionPlan,
+        deliveries: &[Delivery<E>],
+        outcomes: &Outcomes,
+    ) -> Option<PositionStep> {
+        let settled = |ticket| {
+            let delivery = deliveries.binary_search_by_key(&ticket, |delivery| delivery.ticket);
+            let id = delivery.map(|index| deliveries[index].event.id());
+            id.is_ok_and(|id| matches!(outcomes.get(&id), Some(Outcome::Applied | Outcome::Duplicate)))
+        };
+        let to = plan.outlook.position_with(settled)?;
+        (plan.may_lower || Some(to) > plan.from).then(|| PositionStep {
+            group: self.group.clone(),
+            lane: plan.lane.clone(),
+            identity: plan.identity.clone(),
+            from: plan.from,
+            to,
+        })
     }
 
     /// Each event in a unit of its own, in delivered order, up to the first interruption.
-    async fn isolate<E>(&self, events: &[Arc<E>], receipts: &mut Receipts<H::Receipt>) -> Attempted
+    async fn isolate<E>(&self, deliveries: &[&Delivery<E>], receipts: &mut Receipts<H::Receipt>) -> Attempted
     where
         E: Event,
         H: EventHandler<E, F::Unit>,
     {
-        let mut outcomes = Vec::with_capacity(events.len());
+        let mut outcomes = Outcomes::with_capacity(deliveries.len());
         let mut interruption = None;
-        for event in events {
-            let (outcome, stop) = match self.attempt(std::slice::from_ref(event), receipts).await {
-                Ok((mut one, stop)) => (one.pop().unwrap_or(Outcome::Postponed), stop),
-                Err(error @ StoreError::Rejected { .. }) => {
-                    (Outcome::Failed(rejected(&error, event.id(), receipts)), None)
+        for delivery in deliveries {
+            let id = delivery.event.id();
+            if interruption.is_some() {
+                outcomes.insert(id, Outcome::Postponed);
+                continue;
+            }
+            match self.attempt(std::slice::from_ref(delivery), receipts, &|_| None).await {
+                Ok(one) => {
+                    outcomes.extend(one.outcomes);
+                    interruption = one.interruption;
                 }
-                Err(error) => (Outcome::Postponed, Some(Interruption::Store(error))),
-            };
-            outcomes.push(outcome);
-            if stop.is_some() {
-                interruption = stop;
-                break;
+                Err(error @ StoreError::Rejected { .. }) => {
+                    outcomes.insert(id, Outcome::Failed(rejected(&error, id, receipts)));
+                }
+                Err(error) => {
+                    outcomes.insert(id, Outcome::Postponed);
+                    interruption = Some(Interruption::Store(error));
+                }
             }
         }
-        outcomes.resize(events.len(), Outcome::Postponed);
-        (outcomes, interruption)
+        Attempted { outcomes, interruption, stored: None }
     }
 
     /// One unit, run again while it collides with others.
-    async fn attempt<E>(&self, events: &[Arc<E>], receipts: &mut Receipts<H::Receipt>) -> Result<Attempted, StoreError>
+    async fn attempt<E>(
+        &self,
+        deliveries: &[&Delivery<E>],
+        receipts: &mut Receipts<H::Receipt>,
+        step: &(impl Fn(&Outcomes) -> Option<PositionStep> + Sync),
+    ) -> Result<Attempted, StoreError>
     where
         E: Event,
         H: EventHandler<E, F::Unit>,
     {
         let mut failures = 0;
         loop {
-            match self.unit(events, receipts).await {
+            match self.unit(deliveries, receipts, step).await {
                 Err(StoreError::Conflict { .. }) if failures < CONFLICT_TRIES => {
                     failures += 1;
                     self.runtime.sleep(Backoff::CONFLICT.delay(failures, jitter())).await;
@@ -152,41 +220,46 @@ where
         }
     }
 
-    /// One unit of work over distinct events in delivered order.
-    async fn unit<E>(&self, events: &[Arc<E>], receipts: &mut Receipts<H::Receipt>) -> Result<Attempted, StoreError>
+    /// One unit of work over deliveries of distinct events, in delivered order.
+    async fn unit<E>(
+        &self,
+        deliveries: &[&Delivery<E>],
+        receipts: &mut Receipts<H::Receipt>,
+        step: &(impl Fn(&Outcomes) -> Option<PositionStep> + Sync),
+    ) -> Result<Attempted, StoreError>
     where
         E: Event,
         H: EventHandler<E, F::Unit>,
     {
         let mut unit = self.store.begin().await?;
-        let fresh = self.claim(&mut unit, events).await?;
-        let mut outcomes = vec![Outcome::Duplicate; events.len()];
-
-        let claimed: Vec<Claimed<E>> = fresh.iter().map(|&index| Claimed::new(Arc::clone(&events[index]))).collect();
-        let admissions = if claimed.is_empty() { vec![] } else { self.handler.admit(&mut unit, &claimed).await? };
-        assert_eq!(admissions.len(), claimed.len(), "admit answers for each event it was asked for");
+        let mut outcomes: Outcomes = deliveries.iter().map(|d| (d.event.id(), Outcome::Duplicate)).collect();
+        let fresh = self.claim(&mut unit, deliveries, &mut outcomes).await?;
+        let admissions = if fresh.is_empty() { vec![] } else { self.handler.admit(&mut unit, &fresh).await? };
+        assert_eq!(admissions.len(), fresh.len(), "admit answers for each event it was asked for");
 
         let (mut to_perform, mut done, mut released) = (vec![], vec![], vec![]);
-        for ((index, claimed), admission) in fresh.into_iter().zip(claimed).zip(admissions) {
+        for (claimed, admission) in fresh.into_iter().zip(admissions) {
+            let id = claimed.event().id();
             match admission {
                 Admission::Duplicate => {}
                 Admission::Refused(refusal) => {
-                    outcomes[index] = Outcome::Failed(Failure::dead(refusal.class, refusal.reason));
-                    released.push(self.key(claimed.event().id()));
+                    outcomes.insert(id, Outcome::Failed(Failure::refused(refusal)));
+                    released.push(self.key(id));
                 }
-                Admission::Proceed => match receipts.remove(&claimed.event().id()) {
+                Admission::Proceed => match receipts.remove(&id) {
                     Some(receipt) => {
-                        outcomes[index] = Outcome::Applied;
+                        outcomes.insert(id, Outcome::Applied);
                         done.push((claimed, receipt));
                     }
-                    None => to_perform.push((index, claimed)),
+                    None => to_perform.push(claimed),
                 },
             }
         }
 
         let (mut failed, mut interruption) = (vec![], None);
-        for (index, claimed, performed) in perform(&self.handler, &self.calls, to_perform).await {
-            outcomes[index] = match performed {
+        for (claimed, performed) in perform(&self.handler, &self.calls, to_perform).await {
+            let id = claimed.event().id();
+            let outcome = match performed {
                 Performed::Done(receipt) => {
                     done.push((claimed, receipt));
                     Outcome::Applied
@@ -201,10 +274,13 @@ where
                     Outcome::Postponed
                 }
             };
+            outcomes.insert(id, outcome);
         }
         released.extend(failed.iter().map(|claimed| self.key(claimed.event().id())));
 
-        let written = self.write(&mut unit, &failed, released, &done).await;
+        let step = step(&outcomes);
+        let stored = step.as_ref().map(|step| step.to);
+        let written = self.write(&mut unit, &failed, released, &done, step).await;
         let committed = match written {
             Ok(()) => unit.commit().await,
             Err(error) => {
@@ -217,33 +293,73 @@ where
             return Err(error);
         }
         if !receipts.is_empty() {
-            // A commit whose answer was lost leaves receipts of events that turn out to be duplicates.
-            events.iter().for_each(|event| drop(receipts.remove(&event.id())));
+            // A receipt of an event that turned out to be a duplicate.
+            outcomes.keys().for_each(|id| drop(receipts.remove(id)));
         }
-        Ok((outcomes, interruption))
+        Ok(Attempted { outcomes, interruption, stored })
     }
 
-    /// Claims the events and tells which are fresh, by index, in delivered order. Only the keys of the statement
-    /// are sorted, so that two units cannot deadlock.
-    async fn claim<E: Event>(&self, unit: &mut F::Unit, events: &[Arc<E>]) -> Result<Vec<usize>, StoreError> {
-        let mut by_id: Vec<usize> = (0..events.len()).collect();
-        by_id.sort_unstable_by_key(|&index| events[index].id());
-        let keys: Vec<DedupKey> = by_id.iter().map(|&index| self.key(events[index].id())).collect();
+    /// Claims the events, notes the outcome of those that have expired, and returns the proofs of the fresh ones in
+    /// delivered order. Only the keys of the statement are sorted, so that two units cannot deadlock.
+    async fn claim<E>(
+        &self,
+        unit: &mut F::Unit,
+        deliveries: &[&Delivery<E>],
+        outcomes: &mut Outcomes,
+    ) -> Result<Vec<Claimed<E>>, StoreError>
+    where
+        E: Event,
+        H: EventHandler<E, F::Unit>,
+    {
+        if deliveries.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut by_id: Vec<usize> = (0..deliveries.len()).collect();
+        by_id.sort_unstable_by_key(|&index| deliveries[index].event.id());
+        let keys: Vec<DedupKey> = by_id.iter().map(|&index| self.key(deliveries[index].event.id())).collect();
         let claims = unit.claim(&keys).await?;
         assert_eq!(claims.len(), keys.len(), "the store answers for each key it was asked for");
-        let answers = by_id.into_iter().zip(claims);
-        let mut fresh: Vec<usize> = answers.filter(|(_, claim)| *claim == Claim::Fresh).map(|(i, _)| i).collect();
+
+        let (mut fresh, mut expired) = (vec![], vec![]);
+        for (index, claim) in by_id.into_iter().zip(claims) {
+            match claim {
+                Claim::Fresh => fresh.push(index),
+                Claim::AlreadyProcessed => {}
+                Claim::Expired => expired.push(Arc::clone(&deliveries[index].event)),
+            }
+        }
+        if !expired.is_empty() {
+            self.expired(unit, &expired, outcomes).await?;
+        }
         fresh.sort_unstable();
-        Ok(fresh)
+        let proofs = fresh.into_iter().map(|index| deliveries[index]);
+        Ok(proofs.map(|delivery| Claimed::new(Arc::clone(&delivery.event), delivery.history)).collect())
     }
 
-    /// What is written after the calls: first what is taken back, then what was done.
+    /// An event whose claim has expired is a duplicate if the application's tables know it, and else nobody can tell:
+    /// it is never guessed at (D-9).
+    async fn expired<E>(&self, unit: &mut F::Unit, events: &[Arc<E>], outcomes: &mut Outcomes) -> Result<(), StoreError>
+    where
+        E: Event,
+        H: EventHandler<E, F::Unit>,
+    {
+        let known = self.handler.known(unit, events).await?;
+        assert_eq!(known.len(), events.len(), "known answers for each event it was asked for");
+        for event in events.iter().zip(known).filter(|(_, known)| !known).map(|(event, _)| event) {
+            let text = "the event is older than the claims that are kept, and nothing tells whether it was handled";
+            outcomes.insert(event.id(), Outcome::Failed(Failure::dead(ErrorClass::EXPIRED, text)));
+        }
+        Ok(())
+    }
+
+    /// What is written after the calls: first what is taken back, then what was done, last how far the lane has come.
     async fn write<E>(
         &self,
         unit: &mut F::Unit,
         failed: &[Claimed<E>],
         mut released: Vec<DedupKey>,
         done: &[(Claimed<E>, H::Receipt)],
+        step: Option<PositionStep>,
     ) -> Result<(), StoreError>
     where
         E: Event,
@@ -259,6 +375,9 @@ where
         if !done.is_empty() {
             self.handler.record(unit, done).await?;
         }
+        if let Some(step) = step {
+            unit.advance(&step).await?;
+        }
         Ok(())
     }
 
@@ -267,7 +386,14 @@ where
     }
 }
 
-type Attempted = (Vec<Outcome>, Option<Interruption>);
+type Outcomes = HashMap<EventId, Outcome>;
+
+/// What a unit brought about.
+struct Attempted {
+    outcomes: Outcomes,
+    interruption: Option<Interruption>,
+    stored: Option<Committable>,
+}
 
 /// The failure of one event whose data the store refuses. If it was performed, the effect is there and only the
 /// ledger is missing: nobody may call that "not done".
@@ -287,12 +413,9 @@ fn rejected<R>(error: &StoreError, event: EventId, receipts: &mut Receipts<R>) -
 /// Gives each delivery its outcome. A second delivery of an event in the same batch shares the fate of the first:
 /// where the first was applied it is a duplicate, and otherwise it goes the same way, because the claim absorbs
 /// whichever copy comes back second.
-fn report<E: Event>(
-    deliveries: Vec<Delivery<E>>,
-    outcomes: HashMap<EventId, Outcome>,
-    interruption: Option<Interruption>,
-) -> BatchReport<E> {
+fn report<E: Event>(deliveries: Vec<Delivery<E>>, attempted: Attempted) -> BatchReport<E> {
     let mut told = HashSet::with_capacity(deliveries.len());
+    let Attempted { outcomes, interruption, stored } = attempted;
     let outcomes = deliveries
         .into_iter()
         .map(|delivery| {
@@ -304,5 +427,5 @@ fn report<E: Event>(
             (delivery, outcome)
         })
         .collect();
-    BatchReport { outcomes, interruption }
+    BatchReport { outcomes, interruption, stored }
 }

@@ -15,7 +15,7 @@ use futures::{pin_mut, select_biased};
 
 use crate::event::Event;
 use crate::ports::{
-    EventDecoder, EventHandler, Publisher, RecordStream, Runtime, StreamControl, StreamError, StreamEvent,
+    Arrival, EventDecoder, EventHandler, Publisher, RecordStream, Runtime, StreamControl, StreamError, StreamEvent,
     UnitOfWorkFactory,
 };
 use crate::record::{Assignment, Epoch, LaneId};
@@ -166,7 +166,7 @@ where
 {
     fn handle(&mut self, event: StreamEvent) {
         match event {
-            StreamEvent::Assigned(assignment) => self.assigned(assignment),
+            StreamEvent::Assigned(assignment, arrival) => self.assigned(assignment, arrival),
             StreamEvent::Records(assignment, records) => self.tell(&assignment, Input::Records(records)),
             StreamEvent::Revoked(assignment) => self.tell(&assignment, Input::Drain),
             StreamEvent::Lost(assignment) => self.remove(&assignment),
@@ -175,7 +175,7 @@ where
         self.pipeline.metrics.lanes.set(self.running.len() as f64);
     }
 
-    fn assigned(&mut self, assignment: Assignment) {
+    fn assigned(&mut self, assignment: Assignment, arrival: Arrival) {
         let Pipeline { settings, runtime, .. } = &*self.pipeline;
         let Some(stage) = settings.topology.stage(&assignment.lane.topic) else {
             tracing::error!(lane = %assignment.lane, "assigned a topic that was not asked for");
@@ -188,7 +188,7 @@ where
         tracing::info!(lane = %assignment.lane, epoch = assignment.epoch.0, "lane assigned");
         let lane = Lane::new(assignment.clone(), stage, delay, settings.clock_skew);
         let (inputs, received) = mpsc::unbounded();
-        let driver = LaneDriver::new(Arc::clone(&self.pipeline), assignment.clone(), lane, received);
+        let driver = LaneDriver::new(Arc::clone(&self.pipeline), assignment.clone(), arrival, lane, received);
         let (told, ended) = (self.told.clone(), assignment.clone());
         let task = async move {
             let exit = AssertUnwindSafe(driver.run()).catch_unwind().await.map_err(|panic| panic_text(&*panic));
@@ -222,6 +222,7 @@ where
         let panicked = |reason: String| ConsumerError::Panicked { lane: assignment.lane.clone(), reason };
         match exit {
             Ok(Exit::Released) => self.pipeline.control.released(&assignment),
+            Ok(Exit::Restart) => self.pipeline.control.restart(&assignment),
             Ok(Exit::Abandoned) => {}
             Ok(Exit::UnitPanicked) => self.fail(panicked("a unit of work did not report".to_owned())),
             Err(reason) => self.fail(panicked(reason)),

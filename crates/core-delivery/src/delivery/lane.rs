@@ -5,14 +5,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::claim::History;
 use crate::event::{Event, UnixMillis};
 use crate::headers::Journey;
 use crate::ports::{Decoded, ErrorClass, IgnoreReason, Progress};
-use crate::record::{Assignment, LaneId, Record};
+use crate::record::{Assignment, Committable, LaneId, Record};
 
 use super::topology::Stage;
 use super::verdict::Failure;
-use super::watermark::{Ticket, Watermark};
+use super::watermark::{Outlook, Ticket, Watermark};
 
 /// An event that was delivered and has no verdict yet.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Delivery<E> {
     pub record: Record,
     /// The event in it.
     pub event: Arc<E>,
+    /// What earlier tries of it left behind.
+    pub history: History,
     /// When it may be tried; it waits in the lane until then.
     due: Option<UnixMillis>,
 }
@@ -30,7 +33,7 @@ pub struct Delivery<E> {
 impl<E> Delivery<E> {
     /// A delivery that may be tried at once.
     pub fn new(ticket: Ticket, record: Record, event: E) -> Self {
-        Self { ticket, record, event: Arc::new(event), due: None }
+        Self { ticket, record, event: Arc::new(event), history: History::default(), due: None }
     }
 }
 
@@ -111,11 +114,15 @@ impl<E: Event> Lane<E> {
             let text = format!("the event id was made {ahead} s in the future of this machine's clock");
             return Admitted::Refused(ticket, record, Failure::dead(ErrorClass::FROM_THE_FUTURE, text));
         }
-        let due = match self.stage {
-            Stage::Source => None,
-            Stage::Tier(_) => Some(self.journey(&record).due_in_tier(&record, self.tier_delay, now)),
+        let (due, history) = match self.stage {
+            Stage::Source => (None, History::default()),
+            Stage::Tier(_) => {
+                let journey = self.journey(&record);
+                let due = journey.due_in_tier(&record, self.tier_delay, now);
+                (Some(due), History { attempts: journey.attempts, in_doubt: journey.in_doubt })
+            }
         };
-        self.waiting.push_back(Delivery { ticket, record, event: Arc::new(event), due });
+        self.waiting.push_back(Delivery { ticket, record, event: Arc::new(event), history, due });
         Admitted::Waiting
     }
 
@@ -149,9 +156,19 @@ impl<E: Event> Lane<E> {
         self.watermark.settle(ticket);
     }
 
-    /// How far the lane has come since it was last asked.
-    pub fn take_progress(&mut self) -> Option<Progress> {
-        self.watermark.take_progress()
+    /// Everything below has a verdict; `None` until the first record has.
+    pub fn position(&self) -> Option<Committable> {
+        self.watermark.position()
+    }
+
+    /// The records that the watermark has not passed.
+    pub fn outlook(&self) -> Outlook {
+        self.watermark.outlook()
+    }
+
+    /// Reports what was passed below `limit` since the last report.
+    pub fn report(&mut self, limit: Committable) -> Option<Progress> {
+        self.watermark.report(limit)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::channel::{mpsc, oneshot};
 use futures::future::{BoxFuture, FutureExt};
@@ -10,17 +11,21 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{pin_mut, select_biased};
 
 use crate::event::Event;
-use crate::ports::{EventHandler, UnitOfWorkFactory};
-use crate::record::{Assignment, Record};
+use crate::ports::{Arrival, EventHandler, UnitOfWorkFactory};
+use crate::record::{Assignment, Committable, Record};
 
 use super::backoff::{Backoff, jitter};
-use super::batch::{BatchReport, Interruption, Outcome, Receipts};
+use super::batch::{BatchReport, Interruption, Outcome, PositionPlan, Receipts};
 use super::consumer::Pipeline;
 use super::courier;
 use super::lane::{Admitted, Delivery, Lane};
+use super::lane_start::start_lane;
 use super::routing::dispatch;
 use super::verdict::{Failure, Verdict};
 use super::watermark::Ticket;
+
+/// How long settled records may wait for a unit that stores their position along with something else.
+const STORE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What the consumer tells a lane.
 pub(super) enum Input {
@@ -37,6 +42,8 @@ pub(super) enum Exit {
     Released,
     /// It was lost while it worked.
     Abandoned,
+    /// What the store holds is not what it left there, or that is not known: it must start anew.
+    Restart,
     /// A unit of it panicked.
     UnitPanicked,
 }
@@ -49,7 +56,14 @@ where
 {
     pipeline: Arc<Pipeline<E, F, H>>,
     assignment: Assignment,
+    arrival: Arrival,
     lane: Lane<E>,
+    /// What the store holds as the lane's position.
+    stored: Option<Committable>,
+    /// What the store holds does not describe this log: the next position replaces it, even by a lower one.
+    stored_is_void: bool,
+    /// Runs while settled records wait for a unit that stores their position.
+    store_soon: Option<BoxFuture<'static, ()>>,
     inputs: mpsc::UnboundedReceiver<Input>,
     unit: Option<oneshot::Receiver<UnitEnd<E, H::Receipt>>>,
     receipts: Receipts<H::Receipt>,
@@ -65,6 +79,7 @@ enum Wake<E, R> {
     Input(Option<Input>),
     Unit(Result<UnitEnd<E, R>, oneshot::Canceled>),
     Copied(Ticket, Verdict),
+    Store,
     Time,
 }
 
@@ -77,13 +92,18 @@ where
     pub(super) fn new(
         pipeline: Arc<Pipeline<E, F, H>>,
         assignment: Assignment,
+        arrival: Arrival,
         lane: Lane<E>,
         inputs: mpsc::UnboundedReceiver<Input>,
     ) -> Self {
         Self {
             pipeline,
             assignment,
+            arrival,
             lane,
+            stored: None,
+            stored_is_void: false,
+            store_soon: None,
             inputs,
             unit: None,
             receipts: Receipts::new(),
@@ -97,7 +117,14 @@ where
     /// Runs until the lane is released or lost. Dropping it abandons the lane; a running unit goes on to its end
     /// in its own task, and what it brings changes nothing here any more.
     pub(super) async fn run(mut self) -> Exit {
-        let exit = self.drive().await;
+        let started = start_lane(&self.pipeline, &self.assignment, &self.arrival, &mut self.inputs).await;
+        let exit = match started {
+            Ok(started) => {
+                (self.stored, self.stored_is_void) = (started.stored, started.stored_is_void);
+                self.drive().await
+            }
+            Err(exit) => exit,
+        };
         self.pipeline.health.clear(&self.lane.id().to_string());
         exit
     }
@@ -105,9 +132,7 @@ where
     async fn drive(&mut self) -> Exit {
         loop {
             self.start_unit();
-            if let Some(progress) = self.lane.take_progress() {
-                self.pipeline.control.progress(&self.assignment, progress);
-            }
+            self.report();
             if self.draining && self.unit.is_none() && self.copies.is_empty() {
                 return Exit::Released;
             }
@@ -120,12 +145,25 @@ where
                 Wake::Unit(Ok((report, receipts))) => {
                     self.unit = None;
                     self.receipts = receipts;
-                    self.unit_ended(report);
+                    if let Some(exit) = self.unit_ended(report) {
+                        return exit;
+                    }
                 }
                 Wake::Unit(Err(oneshot::Canceled)) => return Exit::UnitPanicked,
                 Wake::Copied(ticket, verdict) => self.settle(ticket, &verdict),
+                Wake::Store => self.store_now(),
                 Wake::Time => self.pause = None,
             }
+        }
+    }
+
+    /// Reports what is settled and stored: Kafka's offset never passes the position in the store (D-11).
+    fn report(&mut self) {
+        let Some(stored) = self.stored else {
+            return;
+        };
+        if let Some(progress) = self.lane.report(stored) {
+            self.pipeline.control.progress(&self.assignment, progress);
         }
     }
 
@@ -144,6 +182,14 @@ where
             }
         }
         .fuse();
+        let store_soon = &mut self.store_soon;
+        let store = async {
+            match store_soon {
+                Some(sleep) => sleep.await,
+                None => pending().await,
+            }
+        }
+        .fuse();
         let unit = &mut self.unit;
         let unit = async {
             match unit {
@@ -152,32 +198,64 @@ where
             }
         }
         .fuse();
-        pin_mut!(time, unit);
+        pin_mut!(time, store, unit);
         select_biased! {
             input = self.inputs.next() => Wake::Input(input),
             ended = unit => Wake::Unit(ended),
             (ticket, verdict) = self.copies.select_next_some() => Wake::Copied(ticket, verdict),
+            () = store => Wake::Store,
             () = time => Wake::Time,
         }
     }
 
-    /// Starts the next unit if none runs and something may be tried. It runs in a task of its own, which nothing
-    /// here can cancel.
+    /// Starts the next unit if none runs and something may be tried, or if the last settled records of a lane that ends
+    /// have no stored position yet.
     fn start_unit(&mut self) {
-        if self.draining || self.pause.is_some() || self.unit.is_some() {
+        if self.pause.is_some() || self.unit.is_some() {
             return;
+        }
+        if self.draining {
+            return if self.copies.is_empty() && self.unstored() {
+                self.run_unit(vec![])
+            };
         }
         let batch = self.lane.next_batch(self.pipeline.runtime.now(), self.pipeline.settings.batch_max);
-        if batch.is_empty() {
-            return;
+        if !batch.is_empty() {
+            self.run_unit(batch);
+        } else if self.unstored() && self.store_soon.is_none() {
+            self.store_soon = Some(self.pipeline.runtime.sleep(STORE_INTERVAL));
         }
+    }
+
+    /// Whether records are settled whose position the store does not hold: those that got their verdict outside of a
+    /// unit.
+    fn unstored(&self) -> bool {
+        self.lane.position().is_some() && (self.lane.position() > self.stored || self.stored_is_void)
+    }
+
+    fn store_now(&mut self) {
+        self.store_soon = None;
+        if self.unit.is_none() && self.pause.is_none() && self.unstored() {
+            self.run_unit(vec![]);
+        }
+    }
+
+    /// Runs a unit in a task of its own, which nothing here can cancel.
+    fn run_unit(&mut self, batch: Vec<Delivery<E>>) {
         let (told, ended) = oneshot::channel();
         let pipeline = Arc::clone(&self.pipeline);
         let mut receipts = std::mem::take(&mut self.receipts);
+        let plan = PositionPlan {
+            lane: self.assignment.lane.clone(),
+            identity: self.arrival.identity.clone(),
+            from: self.stored,
+            may_lower: self.stored_is_void,
+            outlook: self.lane.outlook(),
+        };
         let unit = async move {
             let started = pipeline.runtime.now();
             pipeline.metrics.unit_events.record(batch.len() as f64);
-            let report = pipeline.batch.run(batch, &mut receipts).await;
+            let report = pipeline.batch.run(batch, &mut receipts, Some(&plan)).await;
             pipeline.metrics.unit_seconds.record(pipeline.runtime.now().since(started).as_secs_f64());
             // The lane may be gone: then nobody waits for the report, and the next owner decides by the claims.
             drop(told.send((report, receipts)));
@@ -199,8 +277,11 @@ where
         }
     }
 
-    fn unit_ended(&mut self, report: BatchReport<E>) {
+    fn unit_ended(&mut self, report: BatchReport<E>) -> Option<Exit> {
         let mut postponed = vec![];
+        if report.stored.is_some() {
+            (self.stored, self.stored_is_void) = (report.stored, false);
+        }
         for (delivery, outcome) in report.outcomes {
             match outcome {
                 Outcome::Applied => {
@@ -219,9 +300,20 @@ where
         }
         self.lane.unit_ended(postponed);
         match report.interruption {
-            Some(interruption) => self.interrupted(&interruption),
             None => self.undisturbed(),
+            Some(interruption) => {
+                self.interrupted(&interruption);
+                if interruption.position_is_unknown() {
+                    // A lane that ends anyway is found out about by its next owner.
+                    return Some(if self.draining { Exit::Released } else { Exit::Restart });
+                }
+                if self.draining {
+                    // What is not stored now is delivered again to the next owner.
+                    return self.copies.is_empty().then_some(Exit::Released);
+                }
+            }
         }
+        None
     }
 
     fn failed(&mut self, delivery: &Delivery<E>, failure: &Failure) {

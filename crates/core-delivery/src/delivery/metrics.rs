@@ -7,6 +7,7 @@ use metrics::{
 use crate::claim::ConsumerGroup;
 use crate::ports::IgnoreReason;
 
+use super::start::Alarm;
 use super::verdict::Verdict;
 
 const EVENTS: &str = "delivery_events_total";
@@ -16,6 +17,7 @@ const UNIT_SECONDS: &str = "delivery_unit_duration_seconds";
 const UNIT_EVENTS: &str = "delivery_unit_events";
 const INTERRUPTIONS: &str = "delivery_interruptions_total";
 const COPY_FAILURES: &str = "delivery_copy_failures_total";
+const START_ALARMS: &str = "delivery_start_alarms_total";
 const LANES: &str = "delivery_lanes";
 
 /// Tells the installed recorder what the metrics mean. Call it once, after a recorder was installed.
@@ -27,6 +29,7 @@ pub fn describe_metrics() {
     describe_histogram!(UNIT_EVENTS, "How many deliveries a unit of work held.");
     describe_counter!(INTERRUPTIONS, "Times a lane paused because the store or the handler could not go on.");
     describe_counter!(COPY_FAILURES, "Tries of writing a retry or dead-letter copy that were not acknowledged.");
+    describe_counter!(START_ALARMS, "Lanes that did not start where the group had left them, by kind.");
     describe_gauge!(LANES, "Partitions that this process owns.");
 }
 
@@ -69,6 +72,16 @@ impl DeliveryMetrics {
             lanes: gauge!(LANES, "group" => group.clone()),
             group,
         }
+    }
+
+    pub(super) fn start_alarm(&self, alarm: Alarm) {
+        let kind = match alarm {
+            Alarm::AnotherLog => "another_log",
+            Alarm::StoreIsBehind { .. } => "store_is_behind",
+            Alarm::PastTheEnd { .. } => "past_the_end",
+            Alarm::Expired { .. } => "expired",
+        };
+        counter!(START_ALARMS, "group" => self.group.clone(), "kind" => kind).increment(1);
     }
 
     pub(super) fn count(&self, verdict: &Verdict) {

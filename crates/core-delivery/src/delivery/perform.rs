@@ -26,8 +26,8 @@ pub(super) enum Performed<R> {
     Halted(Option<String>),
 }
 
-/// One event of a unit: its index, its proof, and what became of it.
-type Called<E, R> = (usize, Claimed<E>, Performed<R>);
+/// One event of a unit: its proof, and what became of it.
+type Called<E, R> = (Claimed<E>, Performed<R>);
 
 /// The running calls of one key. It owns its data, so that it can outlive the unit that started it.
 type Chain<E, R> = BoxFuture<'static, Vec<Called<E, R>>>;
@@ -36,7 +36,7 @@ type Chain<E, R> = BoxFuture<'static, Vec<Called<E, R>>>;
 pub(super) async fn perform<E, U, H>(
     handler: &Arc<H>,
     calls: &Arc<Semaphore>,
-    events: Vec<(usize, Claimed<E>)>,
+    events: Vec<Claimed<E>>,
 ) -> Vec<Called<E, H::Receipt>>
 where
     E: Event,
@@ -51,9 +51,9 @@ where
             let (handler, calls, halted) = (Arc::clone(handler), Arc::clone(calls), Arc::clone(&halted));
             async move {
                 let mut done = Vec::with_capacity(chain.len());
-                for (index, claimed) in chain {
+                for claimed in chain {
                     let performed = call(&*handler, &calls, &halted, &claimed).await;
-                    done.push((index, claimed, performed));
+                    done.push((claimed, performed));
                 }
                 done
             }
@@ -67,14 +67,14 @@ where
 }
 
 /// The events of each key, in delivered order.
-fn chains<E: Event>(events: Vec<(usize, Claimed<E>)>) -> Vec<Vec<(usize, Claimed<E>)>> {
-    let mut chains: Vec<Vec<(usize, Claimed<E>)>> = Vec::with_capacity(events.len());
+fn chains<E: Event>(events: Vec<Claimed<E>>) -> Vec<Vec<Claimed<E>>> {
+    let mut chains: Vec<Vec<Claimed<E>>> = Vec::with_capacity(events.len());
     let mut by_key: HashMap<String, usize> = HashMap::with_capacity(events.len());
-    for (index, claimed) in events {
+    for claimed in events {
         let chain = *by_key.entry(claimed.event().key().to_owned()).or_insert(chains.len());
         match chains.get_mut(chain) {
-            Some(chain) => chain.push((index, claimed)),
-            None => chains.push(vec![(index, claimed)]),
+            Some(chain) => chain.push(claimed),
+            None => chains.push(vec![claimed]),
         }
     }
     chains

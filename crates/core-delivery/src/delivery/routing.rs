@@ -29,7 +29,11 @@ pub(super) fn dispatch(
     let partition = journey.origin.lane.partition;
     journey.attempts = journey.attempts.saturating_add(1);
     journey.first_failure.get_or_insert(now);
-    journey.in_doubt |= failure.effect == Effect::Unknown;
+    journey.in_doubt = match failure.effect {
+        Effect::Unknown => true,
+        Effect::None => journey.in_doubt,
+        Effect::Never => false,
+    };
     let route = match failure.retry {
         Retry::After(wait) => topology.schedule().route(stage, wait),
         Retry::Never => Route::Exhausted,
@@ -135,5 +139,8 @@ mod tests {
         assert_eq!(second.verdict, Verdict::DeadLettered(ErrorClass::IN_DOUBT));
         assert_eq!(header(&second.copy, "delivery-error-class").as_deref(), Some("in_doubt"));
         assert_eq!(go(Stage::Source, None, &dead).verdict, Verdict::DeadLettered(ErrorClass::PERMANENT));
+        let settled = Failure { effect: Effect::Never, ..dead };
+        let settled = go(Stage::Tier(0), Some(&first.copy), &settled);
+        assert_eq!(settled.verdict, Verdict::DeadLettered(ErrorClass::PERMANENT), "the other side was asked");
     }
 }

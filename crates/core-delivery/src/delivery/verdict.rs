@@ -47,6 +47,12 @@ impl Failure {
         Self { class, text: text.into(), retry: Retry::Never, effect: Effect::None }
     }
 
+    /// A refusal of the handler.
+    pub(super) fn refused(refusal: Refusal) -> Self {
+        let effect = if refusal.settled { Effect::Never } else { Effect::None };
+        Self { effect, ..Self::dead(refusal.class, refusal.reason) }
+    }
+
     /// The failure that a handler reported; `None` if it asks to stop intake instead.
     pub(super) fn of_handler(error: HandlerError) -> Result<Self, String> {
         match error {
@@ -56,7 +62,7 @@ impl Failure {
                 retry: Retry::After(retry_after),
                 effect,
             }),
-            HandlerError::Permanent(Refusal { class, reason }) => Ok(Self::dead(class, reason)),
+            HandlerError::Permanent(refusal) => Ok(Self::refused(refusal)),
             HandlerError::Halt { reason } => Err(reason),
         }
     }

@@ -16,14 +16,16 @@ pub struct Ticket {
 /// Tracks the delivered records of one assignment, in delivered order.
 ///
 /// Offsets need not be contiguous: transaction markers and compaction leave gaps. What counts is what was
-/// delivered (D-3).
+/// delivered (D-3). Records are kept until their position has been reported, so that whoever counts them in flight
+/// counts those whose position is not stored yet.
 #[derive(Debug)]
 pub struct Watermark {
     epoch: Epoch,
     first_sequence: u64,
-    open: VecDeque<Entry>,
+    kept: VecDeque<Entry>,
+    /// How many of the kept records, from the first on, are settled without a gap.
+    settled: usize,
     position: Option<Committable>,
-    unreported: Unreported,
 }
 
 #[derive(Debug)]
@@ -33,22 +35,16 @@ struct Entry {
     settled: bool,
 }
 
-#[derive(Debug, Default)]
-struct Unreported {
-    records: usize,
-    bytes: usize,
-}
-
 impl Watermark {
     /// The watermark of a new assignment.
     pub fn new(epoch: Epoch) -> Self {
-        Self { epoch, first_sequence: 0, open: VecDeque::new(), position: None, unreported: Unreported::default() }
+        Self { epoch, first_sequence: 0, kept: VecDeque::new(), settled: 0, position: None }
     }
 
     /// A record was delivered.
     pub fn deliver(&mut self, offset: Offset, bytes: usize) -> Ticket {
-        let sequence = self.first_sequence + self.open.len() as u64;
-        self.open.push_back(Entry { offset, bytes, settled: false });
+        let sequence = self.first_sequence + self.kept.len() as u64;
+        self.kept.push_back(Entry { offset, bytes, settled: false });
         Ticket { epoch: self.epoch, sequence }
     }
 
@@ -61,23 +57,13 @@ impl Watermark {
         let Some(index) = ticket.sequence.checked_sub(self.first_sequence) else {
             return;
         };
-        if let Some(entry) = usize::try_from(index).ok().and_then(|index| self.open.get_mut(index)) {
+        if let Some(entry) = usize::try_from(index).ok().and_then(|index| self.kept.get_mut(index)) {
             entry.settled = true;
         }
-        while self.open.front().is_some_and(|entry| entry.settled) {
-            let entry = self.open.pop_front().expect("the front was just seen");
-            self.first_sequence += 1;
+        while let Some(entry) = self.kept.get(self.settled).filter(|entry| entry.settled) {
+            self.settled += 1;
             self.position = self.position.max(Some(entry.offset.committable()));
-            self.unreported.records += 1;
-            self.unreported.bytes += entry.bytes;
         }
-    }
-
-    /// How far the watermark has come since it was last asked; `None` if it did not move.
-    pub fn take_progress(&mut self) -> Option<Progress> {
-        let Unreported { records, bytes } = std::mem::take(&mut self.unreported);
-        let position = self.position?;
-        (records > 0).then_some(Progress { position, records, bytes })
     }
 
     /// Everything below has a verdict; `None` until the first record has.
@@ -85,9 +71,52 @@ impl Watermark {
         self.position
     }
 
-    /// How many delivered records the watermark has not passed.
-    pub fn open(&self) -> usize {
-        self.open.len()
+    /// The records that the watermark has not passed, for a unit that wants to know where it will stand.
+    pub fn outlook(&self) -> Outlook {
+        let first = self.first_sequence + self.settled as u64;
+        let open = self.kept.range(self.settled..).zip(first..);
+        let open = open.map(|(entry, sequence)| {
+            let ticket = Ticket { epoch: self.epoch, sequence };
+            (ticket, entry.offset, entry.settled)
+        });
+        Outlook { position: self.position, open: open.collect() }
+    }
+
+    /// Reports what was passed below `limit` since the last report; `None` if nothing was.
+    pub fn report(&mut self, limit: Committable) -> Option<Progress> {
+        let mut progress: Option<Progress> = None;
+        while self.settled > 0 && self.kept.front().is_some_and(|entry| entry.offset.committable() <= limit) {
+            let entry = self.kept.pop_front().expect("the front was just seen");
+            self.first_sequence += 1;
+            self.settled -= 1;
+            let before = progress.unwrap_or(Progress { position: Committable(0), records: 0, bytes: 0 });
+            progress = Some(Progress {
+                position: before.position.max(entry.offset.committable()),
+                records: before.records + 1,
+                bytes: before.bytes + entry.bytes,
+            });
+        }
+        progress
+    }
+
+    /// How many delivered records have not been reported.
+    pub fn kept(&self) -> usize {
+        self.kept.len()
+    }
+}
+
+/// Where a watermark stands, and what lies before it.
+#[derive(Debug, Clone)]
+pub struct Outlook {
+    position: Option<Committable>,
+    open: Vec<(Ticket, Offset, bool)>,
+}
+
+impl Outlook {
+    /// Where the watermark will stand once the tickets are settled for which `settled` is true.
+    pub fn position_with(&self, settled: impl Fn(Ticket) -> bool) -> Option<Committable> {
+        let passed = self.open.iter().take_while(|(ticket, _, done)| *done || settled(*ticket));
+        passed.map(|(_, offset, _)| offset.committable()).max().max(self.position)
     }
 }
 
@@ -102,10 +131,27 @@ mod tests {
         let mut watermark = Watermark::new(Epoch(1));
         let (five, nine) = (watermark.deliver(Offset(5), 1), watermark.deliver(Offset(9), 1));
         watermark.settle(nine);
-        assert_eq!(watermark.take_progress(), None);
+        assert_eq!(watermark.position(), None);
+        assert_eq!(watermark.outlook().position_with(|ticket| ticket == five), Some(Committable(10)));
         watermark.settle(five);
-        assert_eq!(watermark.take_progress(), Some(Progress { position: Committable(10), records: 2, bytes: 2 }));
-        assert_eq!(watermark.take_progress(), None);
+        assert_eq!(watermark.position(), Some(Committable(10)));
+    }
+
+    #[test]
+    fn what_is_not_stored_yet_is_not_reported() {
+        let mut watermark = Watermark::new(Epoch(1));
+        let tickets: Vec<_> = (0..4).map(|offset| watermark.deliver(Offset(offset), 10)).collect();
+        tickets[..3].iter().for_each(|ticket| watermark.settle(*ticket));
+        assert_eq!(
+            watermark.report(Committable(2)),
+            Some(Progress { position: Committable(2), records: 2, bytes: 20 })
+        );
+        assert_eq!(watermark.report(Committable(2)), None);
+        assert_eq!(
+            watermark.report(Committable(9)),
+            Some(Progress { position: Committable(3), records: 1, bytes: 10 })
+        );
+        assert_eq!(watermark.kept(), 1);
     }
 
     #[test]
@@ -138,7 +184,7 @@ mod tests {
             let mut watermark = Watermark::new(Epoch(7));
             let mut model: Vec<(Offset, Ticket, bool)> = vec![];
             let (mut offset, mut reported, mut before) = (0, 0, None);
-            for step in steps {
+            for (step_index, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Deliver { gap } => {
                         offset += gap;
@@ -156,8 +202,18 @@ mod tests {
                 prop_assert_eq!(watermark.position(), expected);
                 prop_assert!(watermark.position() >= before);
                 before = watermark.position();
-                reported += watermark.take_progress().map_or(0, |progress| progress.records);
-                prop_assert_eq!(reported + watermark.open(), model.len());
+                let also = model.get(step_index % model.len().max(1)).map(|(_, ticket, _)| *ticket);
+                let with = model.iter().take_while(|(_, ticket, settled)| *settled || Some(*ticket) == also);
+                let with = with.last().map(|(offset, _, _)| offset.committable());
+                prop_assert_eq!(watermark.outlook().position_with(|ticket| Some(ticket) == also), with);
+                if step_index % 3 == 0 {
+                    let limit = Committable(offset / 2);
+                    reported += watermark.report(limit).map_or(0, |progress| progress.records);
+                    let passed = expected.map_or(0, |expected| expected.0).min(limit.0);
+                    let below = model.iter().take_while(|(offset, _, settled)| *settled && offset.0 < passed);
+                    prop_assert!(reported >= below.count());
+                }
+                prop_assert_eq!(reported + watermark.kept(), model.len());
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -52,6 +53,13 @@ pub trait EventHandler<E: Event, U: Send>: Send + Sync + 'static {
         Ok(events.iter().map(|_| Admission::Proceed).collect())
     }
 
+    /// Whether the application's tables know these events, whose claims have expired; one answer for each, in order.
+    /// A known event is a duplicate, an unknown one a dead letter: it is never guessed at (D-9).
+    async fn known(&self, unit: &mut U, events: &[Arc<E>]) -> Result<Vec<bool>, StoreError> {
+        let _ = unit;
+        Ok(vec![false; events.len()])
+    }
+
     /// The effect outside of the store. Must be safe to repeat with the same event.
     async fn perform(&self, event: &Claimed<E>) -> Result<Self::Receipt, HandlerError>;
 
@@ -83,6 +91,16 @@ pub struct Refusal {
     pub class: ErrorClass,
     /// What is wrong, in words.
     pub reason: String,
+    /// It is certain that no try of this event ever had an effect, because the other side was asked. Without that, an
+    /// event that was in doubt before stays in doubt.
+    pub settled: bool,
+}
+
+impl Refusal {
+    /// A refusal that speaks for this try alone.
+    pub fn new(class: ErrorClass, reason: impl Into<String>) -> Self {
+        Self { class, reason: reason.into(), settled: false }
+    }
 }
 
 /// The class of a failure: a short, stable word for headers, metrics and selection.
@@ -96,6 +114,8 @@ impl ErrorClass {
     pub const KEY_MISMATCH: Self = Self::new("key_mismatch");
     /// The event's id lies in the future, beyond the allowed clock skew.
     pub const FROM_THE_FUTURE: Self = Self::new("from_the_future");
+    /// The event's claim would lie below the floor: whether it was handled before cannot be told any more.
+    pub const EXPIRED: Self = Self::new("expired");
     /// The handler failed for good.
     pub const PERMANENT: Self = Self::new("permanent");
     /// The handler failed for a while, and the last retry tier has been used.
@@ -149,8 +169,10 @@ pub enum HandlerError {
 /// Whether a failed effect may have happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// It certainly did not.
+    /// This try certainly had none; earlier ones are another matter.
     None,
+    /// No try ever had one: the other side was asked.
+    Never,
     /// No answer, or one that does not tell: it may have.
     Unknown,
 }

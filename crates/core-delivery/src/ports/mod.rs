@@ -12,5 +12,7 @@ pub use decoder::{DecodeError, Decoded, EventDecoder, IgnoreReason};
 pub use handler::{Admission, Effect, ErrorClass, EventHandler, HandlerError, Refusal};
 pub use publisher::{PublishError, Publisher};
 pub use runtime::Runtime;
-pub use stream::{Progress, RecordStream, StreamControl, StreamError, StreamEvent};
-pub use unit_of_work::{BoxError, StoreError, UnitOfWork, UnitOfWorkFactory, error_chain};
+pub use stream::{Arrival, Progress, RecordStream, StreamControl, StreamError, StreamEvent};
+pub use unit_of_work::{
+    BoxError, PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory, error_chain,
+};

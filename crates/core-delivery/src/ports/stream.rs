@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 
-use crate::record::{Assignment, Committable, Record};
+use crate::record::{Assignment, Committable, LogIdentity, Record};
 
 /// Delivers records of the lanes that this process owns.
 #[async_trait]
@@ -16,8 +16,8 @@ pub trait RecordStream: Send + 'static {
 /// `Revoked` and `Lost`, or `Lost` alone.
 #[derive(Debug)]
 pub enum StreamEvent {
-    /// A lane is owned from now on.
-    Assigned(Assignment),
+    /// A lane is owned from now on. Nothing of it is delivered before [`StreamControl::start`].
+    Assigned(Assignment, Arrival),
     /// Records of an owned lane, in offset order.
     Records(Assignment, Vec<Record>),
     /// The lane is about to be given away: let the running unit finish, start no other, then call
@@ -29,8 +29,29 @@ pub enum StreamEvent {
     Failed(StreamError),
 }
 
+/// What the broker knows of a lane when it is assigned. A stream that cannot learn it yet goes on asking and announces
+/// the lane later: unreachable is not unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// Which log the lane is.
+    pub identity: LogIdentity,
+    /// What the group has committed; `None` if it has committed nothing, or the broker has forgotten it.
+    pub committed: Option<Committable>,
+    /// The first offset that can still be read.
+    pub first: Committable,
+    /// The offset after the last one.
+    pub end: Committable,
+}
+
 /// The kernel's words to the stream. Every call returns at once; calls for an older epoch are ignored (D-5).
 pub trait StreamControl: Send + Sync + 'static {
+    /// Delivers the lane's records from this position on.
+    fn start(&self, assignment: &Assignment, position: Committable);
+
+    /// Gives the lane up and assigns it anew, in the same process: `Lost`, then `Assigned` in another epoch. For a
+    /// lane whose stored position is not what this process left.
+    fn restart(&self, assignment: &Assignment);
+
     /// The lane has moved on.
     fn progress(&self, assignment: &Assignment, progress: Progress);
 

@@ -3,7 +3,8 @@
 
 use async_trait::async_trait;
 
-use crate::claim::{Claim, DedupKey};
+use crate::claim::{Claim, ConsumerGroup, DedupKey};
+use crate::record::{Committable, LaneId, LogIdentity};
 
 /// Opens units of work.
 #[async_trait]
@@ -13,6 +14,33 @@ pub trait UnitOfWorkFactory: Send + Sync + 'static {
 
     /// Opens a unit. Not cancel safe: the kernel runs it in a task that is never dropped half-way.
     async fn begin(&self) -> Result<Self::Unit, StoreError>;
+
+    /// The positions that are stored for a lane of a group, one for each log that ever had its name.
+    async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError>;
+}
+
+/// How far a group has come in a lane, as the store knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPosition {
+    /// The log that the position belongs to.
+    pub identity: LogIdentity,
+    /// The next offset to be read.
+    pub next: Committable,
+}
+
+/// A move of a lane's stored position, by compare-and-set (D-11).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PositionStep {
+    /// The group.
+    pub group: ConsumerGroup,
+    /// The lane.
+    pub lane: LaneId,
+    /// The log that the lane is.
+    pub identity: LogIdentity,
+    /// What the store must hold: what this lane stored last, or nothing.
+    pub from: Option<Committable>,
+    /// What it holds afterwards.
+    pub to: Committable,
 }
 
 /// One transaction. Dropping it rolls everything back.
@@ -26,6 +54,10 @@ pub trait UnitOfWork: Send + Sized + 'static {
 
     /// Takes claims of this unit back, in the same transaction.
     async fn release(&mut self, keys: &[DedupKey]) -> Result<(), StoreError>;
+
+    /// Moves a lane's position. If the store does not hold `from`, it went back to an earlier state, or another owner
+    /// of the lane writes: [`StoreError::Moved`], and the unit cannot commit any more (D-11).
+    async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError>;
 
     /// Makes everything durable and visible, or nothing. Must fail if an earlier statement of the unit failed,
     /// even when the caller swallowed that failure.
@@ -61,6 +93,12 @@ pub enum StoreError {
         /// The driver's error.
         #[source]
         source: Option<BoxError>,
+    },
+    /// A stored position is not what this lane stored last: the lane must start anew from what is stored.
+    #[error("the stored position is not the one this lane left: {context}")]
+    Moved {
+        /// The lane, what was expected and what was found.
+        context: String,
     },
     /// The commit was sent and its answer is unknown. Deliver again and let the claim decide.
     #[error("the outcome of the commit is unknown: {context}")]

@@ -1,14 +1,16 @@
 //! A store in memory that keeps the contract of the unit of work, with faults on demand. Its "business table" is a
 //! list of lines that a handler writes in the unit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::channel::oneshot;
 
-use crate::claim::{Claim, DedupKey};
-use crate::ports::{StoreError, UnitOfWork, UnitOfWorkFactory};
+use crate::claim::{Claim, ConsumerGroup, DedupKey};
+use crate::event::EventId;
+use crate::ports::{PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory};
+use crate::record::{Committable, LaneId};
 
 /// The store. Clones share their contents.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,8 @@ pub struct MemoryStore {
 struct State {
     units: u64,
     claims: BTreeMap<DedupKey, Holder>,
+    positions: HashMap<(ConsumerGroup, LaneId), StoredPosition>,
+    floor: Option<EventId>,
     lines: Vec<String>,
     waiting: Vec<oneshot::Sender<()>>,
     faults: VecDeque<(Operation, StoreError)>,
@@ -42,6 +46,10 @@ pub enum Operation {
     Release,
     /// Writing a line.
     Write,
+    /// Reading positions.
+    Positions,
+    /// Moving a position.
+    Advance,
     /// The commit, before anything is stored.
     Commit,
     /// The commit, after everything is stored: the answer is lost.
@@ -57,6 +65,34 @@ impl MemoryStore {
     /// The committed lines, in commit order.
     pub fn lines(&self) -> Vec<String> {
         self.lock().lines.clone()
+    }
+
+    /// From now on ids below the floor are not claimed, and the claims below it are gone.
+    pub fn expire_below(&self, floor: EventId) {
+        let mut state = self.lock();
+        state.floor = Some(floor);
+        state.claims.retain(|key, _| key.event_id() >= floor);
+    }
+
+    /// The stored position of a lane.
+    pub fn position(&self, group: &ConsumerGroup, lane: &LaneId) -> Option<Committable> {
+        self.lock().positions.get(&(group.clone(), lane.clone())).map(|position| position.next)
+    }
+
+    /// Puts a position into the store, as a restored database or an operator would; `None` removes it.
+    pub fn set_position(&self, group: &ConsumerGroup, lane: &LaneId, position: Option<StoredPosition>) {
+        let (key, mut state) = ((group.clone(), lane.clone()), self.lock());
+        match position {
+            Some(position) => drop(state.positions.insert(key, position)),
+            None => drop(state.positions.remove(&key)),
+        }
+    }
+
+    /// Forgets a committed event: its claim and its line, as a database does that went back.
+    pub fn forget(&self, key: &DedupKey, line: &str) {
+        let mut state = self.lock();
+        state.claims.remove(key);
+        state.lines.retain(|kept| kept != line);
     }
 
     /// The committed claims.
@@ -87,7 +123,12 @@ impl UnitOfWorkFactory for MemoryStore {
         self.strike(Operation::Begin)?;
         let mut state = self.lock();
         state.units += 1;
-        Ok(MemoryUnit { id: state.units, store: self.clone(), lines: vec![], failed: false })
+        Ok(MemoryUnit { id: state.units, store: self.clone(), lines: vec![], steps: vec![], failed: false })
+    }
+
+    async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
+        self.strike(Operation::Positions)?;
+        Ok(self.lock().positions.get(&(group.clone(), lane.clone())).cloned().into_iter().collect())
     }
 }
 
@@ -97,6 +138,7 @@ pub struct MemoryUnit {
     id: u64,
     store: MemoryStore,
     lines: Vec<String>,
+    steps: Vec<PositionStep>,
     failed: bool,
 }
 
@@ -123,6 +165,7 @@ impl MemoryUnit {
             let freed = {
                 let mut state = self.store.lock();
                 match state.claims.get(key) {
+                    None if state.floor.is_some_and(|floor| key.event_id() < floor) => return Claim::Expired,
                     None => {
                         state.claims.insert(key.clone(), Holder::Open(self.id));
                         return Claim::Fresh;
@@ -164,6 +207,18 @@ impl UnitOfWork for MemoryUnit {
         Ok(())
     }
 
+    async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError> {
+        self.strike(Operation::Advance)?;
+        let found = self.store.position(&step.group, &step.lane);
+        if found != step.from {
+            self.failed = true;
+            let context = format!("{}: expected {:?}, found {found:?}", step.lane, step.from);
+            return Err(StoreError::Moved { context });
+        }
+        self.steps.push(step.clone());
+        Ok(())
+    }
+
     async fn commit(mut self) -> Result<(), StoreError> {
         self.strike(Operation::Commit)?;
         {
@@ -171,6 +226,10 @@ impl UnitOfWork for MemoryUnit {
             let own = state.claims.values_mut().filter(|holder| **holder == Holder::Open(self.id));
             own.for_each(|holder| *holder = Holder::Committed);
             state.lines.append(&mut self.lines);
+            for step in self.steps.drain(..) {
+                let position = StoredPosition { identity: step.identity, next: step.to };
+                state.positions.insert((step.group, step.lane), position);
+            }
         }
         self.strike(Operation::Committed)
     }

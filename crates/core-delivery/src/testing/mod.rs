@@ -8,7 +8,7 @@ mod scripted_stream;
 
 use std::sync::Arc;
 
-use crate::claim::Claimed;
+use crate::claim::{Claimed, History};
 
 pub use contract::store_contract;
 pub use memory_publisher::MemoryPublisher;
@@ -17,5 +17,10 @@ pub use scripted_stream::{Script, ScriptedStream};
 
 /// A proof without a claim, for tests of handlers.
 pub fn claimed<E>(event: E) -> Claimed<E> {
-    Claimed::new(Arc::new(event))
+    claimed_with(event, History::default())
+}
+
+/// A proof without a claim, of an event with this history.
+pub fn claimed_with<E>(event: E, history: History) -> Claimed<E> {
+    Claimed::new(Arc::new(event), history)
 }

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use futures::channel::mpsc;
 use futures::stream::StreamExt;
 
-use crate::ports::{Progress, RecordStream, StreamControl, StreamError, StreamEvent};
-use crate::record::{Assignment, Committable, Epoch, LaneId, Record, Topic};
+use crate::ports::{Arrival, Progress, RecordStream, StreamControl, StreamError, StreamEvent};
+use crate::record::{Assignment, Committable, Epoch, LaneId, LogIdentity, Record, Topic};
 
 /// The consumer's side.
 #[derive(Debug)]
@@ -30,6 +30,9 @@ struct State {
     positions: HashMap<LaneId, Committable>,
     stale: usize,
     released: Vec<Assignment>,
+    started: HashMap<Assignment, Committable>,
+    early: HashMap<Assignment, Vec<Vec<Record>>>,
+    restarted: HashMap<Assignment, Assignment>,
     stopping: bool,
 }
 
@@ -44,6 +47,9 @@ impl ScriptedStream {
             positions: HashMap::new(),
             stale: 0,
             released: vec![],
+            started: HashMap::new(),
+            early: HashMap::new(),
+            restarted: HashMap::new(),
             stopping: false,
         };
         (Self { events }, Script { state: Arc::new(Mutex::new(state)) })
@@ -58,20 +64,44 @@ impl RecordStream for ScriptedStream {
 }
 
 impl Script {
-    /// Assigns a lane in a new epoch.
+    /// Assigns a lane in a new epoch; the group has committed nothing yet.
     pub fn assign(&self, topic: &str, partition: i32) -> Assignment {
-        let mut state = self.lock();
-        state.epoch += 1;
-        let lane = LaneId { topic: Topic::new(topic), partition };
-        let assignment = Assignment { lane, epoch: Epoch(state.epoch) };
-        state.owned.insert(assignment.clone());
-        state.send(StreamEvent::Assigned(assignment.clone()));
-        assignment
+        self.assign_with(topic, partition, Self::arrival(None))
     }
 
-    /// Delivers records.
+    /// Assigns a lane in a new epoch, of which the broker knows this.
+    pub fn assign_with(&self, topic: &str, partition: i32, arrival: Arrival) -> Assignment {
+        self.lock().assign(LaneId { topic: Topic::new(topic), partition }, arrival)
+    }
+
+    /// What the broker knows of the scripted log: offsets 0 to 1,000,000, and what the group has committed.
+    pub fn arrival(committed: Option<i64>) -> Arrival {
+        Arrival {
+            identity: LogIdentity { cluster: "scripted cluster".into(), topic: "scripted topic".into() },
+            committed: committed.map(Committable),
+            first: Committable(0),
+            end: Committable(1_000_000),
+        }
+    }
+
+    /// Where the consumer started this assignment.
+    pub fn started(&self, assignment: &Assignment) -> Option<Committable> {
+        self.lock().started.get(assignment).copied()
+    }
+
+    /// The assignment that a restart of this one gave, if the consumer asked for one.
+    pub fn restarted(&self, assignment: &Assignment) -> Option<Assignment> {
+        self.lock().restarted.get(assignment).cloned()
+    }
+
+    /// Delivers records, as soon as the lane is started.
     pub fn deliver(&self, assignment: &Assignment, records: Vec<Record>) {
-        self.lock().send(StreamEvent::Records(assignment.clone(), records));
+        let mut state = self.lock();
+        if state.started.contains_key(assignment) {
+            state.send(StreamEvent::Records(assignment.clone(), records));
+        } else {
+            state.early.entry(assignment.clone()).or_default().push(records);
+        }
     }
 
     /// Asks for the lane back.
@@ -119,6 +149,15 @@ impl State {
         }
     }
 
+    fn assign(&mut self, lane: LaneId, arrival: Arrival) -> Assignment {
+        self.epoch += 1;
+        let assignment = Assignment { lane, epoch: Epoch(self.epoch) };
+        self.positions.remove(&assignment.lane);
+        self.owned.insert(assignment.clone());
+        self.send(StreamEvent::Assigned(assignment.clone(), arrival));
+        assignment
+    }
+
     fn end_if_drained(&mut self) {
         if self.stopping && self.owned.is_empty() {
             self.events = None;
@@ -127,6 +166,24 @@ impl State {
 }
 
 impl StreamControl for Script {
+    fn start(&self, assignment: &Assignment, position: Committable) {
+        let mut state = self.lock();
+        state.started.insert(assignment.clone(), position);
+        for records in state.early.remove(assignment).unwrap_or_default() {
+            state.send(StreamEvent::Records(assignment.clone(), records));
+        }
+    }
+
+    fn restart(&self, assignment: &Assignment) {
+        let mut state = self.lock();
+        if state.owned.remove(assignment) {
+            state.send(StreamEvent::Lost(assignment.clone()));
+            let committed = state.positions.get(&assignment.lane).map(|position| position.0);
+            let again = state.assign(assignment.lane.clone(), Self::arrival(committed));
+            state.restarted.insert(assignment.clone(), again);
+        }
+    }
+
     fn progress(&self, assignment: &Assignment, progress: Progress) {
         let mut state = self.lock();
         if !state.owned.contains(assignment) {

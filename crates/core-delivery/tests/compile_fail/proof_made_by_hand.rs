@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use core_delivery::claim::Claimed;
+use core_delivery::claim::{Claimed, History};
 
 fn main() {
-    let _ = Claimed::new(Arc::new(17));
+    let _ = Claimed::new(Arc::new(17), History::default());
 }

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use async_lock::Semaphore;
 use async_trait::async_trait;
 use core_delivery::claim::{Claim, Claimed, ConsumerGroup, DedupKey};
-use core_delivery::delivery::{Batch, Delivery, Outcome, Receipts, Watermark};
+use core_delivery::delivery::{Batch, Delivery, Outcome, PositionPlan, Receipts, Watermark};
 use core_delivery::event::{Event, EventId};
 use core_delivery::ports::{
-    ErrorClass, EventHandler, HandlerError, Refusal, StoreError, UnitOfWork, UnitOfWorkFactory,
+    ErrorClass, EventHandler, HandlerError, PositionStep, Refusal, StoreError, StoredPosition, UnitOfWork,
+    UnitOfWorkFactory,
 };
-use core_delivery::record::{Epoch, Offset};
+use core_delivery::record::{Committable, Epoch, LaneId, Offset, Topic};
+use core_delivery::testing::Script;
 use mockall::predicate::eq;
 use mockall::{Sequence, mock};
 
@@ -28,6 +30,7 @@ mock! {
     impl UnitOfWork for Unit {
         async fn claim(&mut self, keys: &[DedupKey]) -> Result<Vec<Claim>, StoreError>;
         async fn release(&mut self, keys: &[DedupKey]) -> Result<(), StoreError>;
+        async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError>;
         async fn commit(self) -> Result<(), StoreError>;
     }
     #[async_trait]
@@ -45,6 +48,9 @@ impl UnitOfWorkFactory for OneUnit {
     async fn begin(&self) -> Result<MockUnit, StoreError> {
         Ok(self.0.lock().unwrap().take().expect("one unit is enough"))
     }
+    async fn positions(&self, _group: &ConsumerGroup, _lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
+        Ok(vec![])
+    }
 }
 
 /// Knows the unit by the ledger port alone: it could neither claim nor commit.
@@ -56,7 +62,7 @@ impl<U: Ledger> EventHandler<Note, U> for Handler {
 
     async fn perform(&self, event: &Claimed<Note>) -> Result<(), HandlerError> {
         match event.event().key() {
-            "refused" => Err(HandlerError::Permanent(Refusal { class: ErrorClass::PERMANENT, reason: "no".into() })),
+            "refused" => Err(HandlerError::Permanent(Refusal::new(ErrorClass::PERMANENT, "no"))),
             _ => Ok(()),
         }
     }
@@ -70,8 +76,12 @@ impl<U: Ledger> EventHandler<Note, U> for Handler {
     }
 }
 
+fn lane() -> LaneId {
+    LaneId { topic: Topic::new("orders"), partition: 0 }
+}
+
 #[tokio::test]
-async fn claim_perform_retract_release_record_commit() {
+async fn claim_perform_retract_release_record_advance_commit() {
     let (known, fresh, refused) = (note(1, "k"), note(2, "k"), note(3, "refused"));
     let key = |note: &Note| DedupKey::new(note.id, ConsumerGroup::new("g"));
     let mut order = Sequence::new();
@@ -84,6 +94,18 @@ async fn claim_perform_retract_release_record_commit() {
     unit.expect_cancel().with(eq(vec![refused.id])).times(1).in_sequence(&mut order).returning(|_| Ok(()));
     unit.expect_release().with(eq(vec![key(&refused)])).times(1).in_sequence(&mut order).returning(|_| Ok(()));
     unit.expect_write().with(eq(vec![fresh.id])).times(1).in_sequence(&mut order).returning(|_| Ok(()));
+    unit.expect_advance()
+        .with(eq(PositionStep {
+            group: ConsumerGroup::new("g"),
+            lane: lane(),
+            identity: Script::arrival(None).identity,
+            from: Some(Committable(0)),
+            // The refused event at offset 1 holds the position, though 2 and 3 are settled.
+            to: Committable(1),
+        }))
+        .times(1)
+        .in_sequence(&mut order)
+        .returning(|_| Ok(()));
     unit.expect_commit().times(1).in_sequence(&mut order).returning(|| Ok(()));
 
     let batch = Batch {
@@ -95,14 +117,24 @@ async fn claim_perform_retract_release_record_commit() {
     };
     let mut watermark = Watermark::new(Epoch(1));
     // Delivered out of id order and with one id twice: only the keys of the claim are sorted and distinct.
-    let delivered = [&refused, &fresh, &known, &fresh].into_iter().enumerate().map(|(offset, note)| {
+    let delivered = [&fresh, &refused, &known, &fresh].into_iter().enumerate().map(|(offset, note)| {
         let record = record(offset as i64, note);
         Delivery::new(watermark.deliver(Offset(offset as i64), 0), record, note.clone())
     });
-    let report = batch.run(delivered.collect(), &mut Receipts::new()).await;
+    let delivered = delivered.collect();
+    let plan = PositionPlan {
+        lane: lane(),
+        identity: Script::arrival(None).identity,
+        from: Some(Committable(0)),
+        may_lower: false,
+        outlook: watermark.outlook(),
+    };
+    let report = batch.run(delivered, &mut Receipts::new(), Some(&plan)).await;
 
     let outcomes: Vec<Outcome> = report.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    assert!(matches!(&outcomes[0], Outcome::Failed(failure) if failure.class == ErrorClass::PERMANENT));
-    assert_eq!(outcomes[1..], [Outcome::Applied, Outcome::Duplicate, Outcome::Duplicate]);
+    assert_eq!(outcomes[0], Outcome::Applied);
+    assert!(matches!(&outcomes[1], Outcome::Failed(failure) if failure.class == ErrorClass::PERMANENT));
+    assert_eq!(outcomes[2..], [Outcome::Duplicate, Outcome::Duplicate]);
+    assert_eq!(report.stored, Some(Committable(1)));
     assert!(report.interruption.is_none());
 }

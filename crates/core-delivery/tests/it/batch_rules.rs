@@ -1,6 +1,7 @@
 //! What a unit does when the store or the handler misbehaves.
 
 use core_delivery::ports::{ErrorClass, StoreError};
+use core_delivery::record::Committable;
 use core_delivery::testing::{MemoryStore, Operation};
 
 use crate::support::{Act, Scripted, World, note, record};
@@ -10,6 +11,7 @@ fn header(record: &core_delivery::record::OutgoingRecord, key: &str) -> String {
     String::from_utf8_lossy(header.value.as_ref().expect("it has a value")).into_owned()
 }
 
+/// D3: what became of the commit is unknown, so the lane starts anew and the claim decides.
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_to_the_commit_neither_loses_nor_repeats_the_event() {
     let store = MemoryStore::default();
@@ -17,9 +19,14 @@ async fn a_lost_answer_to_the_commit_neither_loses_nor_repeats_the_event() {
     let world = World::start_with(store, Scripted::default());
     let lane = world.script.assign("orders", 0);
     world.script.deliver(&lane, vec![record(0, &note(1, "a"))]);
-    world.until_position(&lane.lane, 1).await;
-    assert_eq!(world.store.lines(), ["note-1"]);
-    assert_eq!(world.handler.performed(), ["note-1"], "the claim decides, the receipt is not performed again");
+    world.until("the restart", || world.script.restarted(&lane).is_some()).await;
+    let again = world.script.restarted(&lane).expect("it was restarted");
+    world.until("the start", || world.script.started(&again).is_some()).await;
+    assert_eq!(world.script.started(&again), Some(Committable(1)), "the position came with the commit");
+    world.script.deliver(&again, vec![record(1, &note(1, "a")), record(2, &note(2, "a"))]);
+    world.until_position(&lane.lane, 3).await;
+    assert_eq!(world.store.lines(), ["note-1", "note-2"]);
+    assert_eq!(world.handler.performed(), ["note-1", "note-2"], "the claim answers, nothing is performed again");
     world.stop().await.expect("it stops clean");
 }
 
@@ -123,6 +130,26 @@ async fn a_panicking_handler_harms_only_its_own_event() {
     assert_eq!(copies[0].topic.as_str(), "retry.10s");
     assert_eq!(header(&copies[0], "delivery-error-text"), "the handler panicked: scripted panic");
     assert_eq!(header(&copies[0], "delivery-in-doubt"), "true");
+    world.stop().await.expect("it stops clean");
+}
+
+/// D-9: an event below the floor is never guessed at.
+#[tokio::test(start_paused = true)]
+async fn an_expired_event_is_a_duplicate_if_it_is_known_and_else_a_dead_letter() {
+    let (known, unknown, young) = (note(1, "a"), note(2, "b"), note(3, "c"));
+    let handler = Scripted::default();
+    handler.know(&known);
+    let store = MemoryStore::default();
+    store.expire_below(young.id);
+    let world = World::start_with(store, handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &known), record(1, &unknown), record(2, &young)]);
+    world.until_position(&lane.lane, 3).await;
+    assert_eq!(world.handler.performed(), ["note-3"]);
+    let letters = world.publisher.written();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(header(&letters[0], "delivery-error-class"), "expired");
+    assert_eq!(header(&letters[0], "delivery-origin-offset"), "1");
     world.stop().await.expect("it stops clean");
 }
 

@@ -41,7 +41,7 @@ async fn a_failed_event_is_tried_again_when_its_tier_is_due() {
     world.until_position(&lane.lane, 1).await;
     let copy = delivered(&world.publisher.written()[0], 0);
     world.script.deliver(&tier, vec![copy]);
-    tokio::time::sleep(Duration::from_millis(9_900)).await;
+    tokio::time::sleep(Duration::from_millis(9_500)).await;
     assert_eq!(world.handler.performed(), ["note-1"], "not before it is due");
     world.until_position(&tier.lane, 1).await;
     assert_eq!(world.store.lines(), ["note-1"]);

@@ -8,4 +8,5 @@ mod batch_rules;
 mod compile_fail;
 mod consumer;
 mod contract;
+mod positions;
 mod support;

@@ -90,6 +90,7 @@ pub struct Scripted {
     performed: Mutex<Vec<String>>,
     refused_lines: Mutex<Vec<String>>,
     broken_line: Mutex<Option<String>>,
+    known: Mutex<Vec<String>>,
     in_flight: AtomicUsize,
     most_in_flight: AtomicUsize,
 }
@@ -104,6 +105,11 @@ impl Scripted {
     /// The ledger refuses this note's line.
     pub fn refuse_line(&self, note: &Note) {
         self.refused_lines.lock().unwrap().push(note.text.clone());
+    }
+
+    /// The application's tables know this note.
+    pub fn know(&self, note: &Note) {
+        self.known.lock().unwrap().push(note.text.clone());
     }
 
     /// Writing this note's line panics.
@@ -133,6 +139,11 @@ impl Scripted {
 impl EventHandler<Note, MemoryUnit> for Scripted {
     type Receipt = String;
 
+    async fn known(&self, _unit: &mut MemoryUnit, events: &[Arc<Note>]) -> Result<Vec<bool>, StoreError> {
+        let known = self.known.lock().unwrap();
+        Ok(events.iter().map(|event| known.contains(&event.text)).collect())
+    }
+
     async fn perform(&self, event: &Claimed<Note>) -> Result<String, HandlerError> {
         let text = event.event().text.clone();
         self.performed.lock().unwrap().push(text.clone());
@@ -150,7 +161,7 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
             Act::Succeed | Act::Wait(_) => Ok(text),
             Act::Fail => Err(transient(Effect::None)),
             Act::FailUnknown => Err(transient(Effect::Unknown)),
-            Act::Refuse => Err(HandlerError::Permanent(Refusal { class: ErrorClass::PERMANENT, reason: "402".into() })),
+            Act::Refuse => Err(HandlerError::Permanent(Refusal::new(ErrorClass::PERMANENT, "402"))),
             Act::Halt => Err(HandlerError::Halt { reason: "credentials refused".into() }),
             Act::Panic => panic!("scripted panic"),
         }

@@ -11,6 +11,7 @@ enum Class {
     Charged,
     TransientNone,
     TransientUnknown,
+    Pending,
     Conflict,
     KeyReused,
     Declined,
@@ -28,7 +29,8 @@ fn class_of(answer: &Result<ChargeReceipt, GatewayError>) -> Class {
     match answer {
         Ok(_) => Charged,
         Err(GatewayError::Transient { effect: Effect::None, .. }) => TransientNone,
-        Err(GatewayError::Transient { effect: Effect::Unknown, .. }) => TransientUnknown,
+        Err(GatewayError::Transient { .. }) => TransientUnknown,
+        Err(GatewayError::Pending { .. }) => Pending,
         Err(GatewayError::Conflict { .. }) => Conflict,
         Err(GatewayError::KeyReused { .. }) => KeyReused,
         Err(GatewayError::Declined { .. }) => Declined,
@@ -38,7 +40,7 @@ fn class_of(answer: &Result<ChargeReceipt, GatewayError>) -> Class {
 
 fn expected(status: u16) -> Class {
     match status {
-        202 => TransientUnknown,
+        202 => Pending,
         200..=299 => Charged,
         300..=399 | 401 | 403 | 407 => Misconfigured,
         409 => Conflict,
@@ -68,7 +70,8 @@ fn the_named_classes_are_as_the_rules_have_them() {
     for (class, statuses) in [
         (Charged, &[200, 201, 204][..]),
         (TransientNone, &[425, 429]),
-        (TransientUnknown, &[202, 408, 500, 502, 503, 504, 529]),
+        (TransientUnknown, &[408, 500, 502, 503, 504, 529]),
+        (Pending, &[202]),
         (Conflict, &[409]),
         (KeyReused, &[422]),
         (Misconfigured, &[301, 302, 303, 304, 307, 308, 401, 403, 407]),
@@ -111,9 +114,12 @@ fn a_cut_body_does_not_change_what_another_status_means() {
 #[test]
 fn every_transient_answer_may_say_when_to_come_back() {
     let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("17"))]);
-    for status in [202, 408, 425, 429, 500, 503] {
+    for status in [408, 425, 429, 500, 503] {
         let answer = answer(status, &headers, AnswerBody::Whole(vec![]));
         let Err(GatewayError::Transient { retry_after, .. }) = answer else { panic!("{status} is transient") };
         assert_eq!(retry_after, Some(Duration::from_secs(17)), "{status}");
     }
+    let pending = answer(202, &headers, AnswerBody::Whole(vec![]));
+    let Err(GatewayError::Pending { retry_after, .. }) = pending else { panic!("202 is pending") };
+    assert_eq!(retry_after, Some(Duration::from_secs(17)));
 }

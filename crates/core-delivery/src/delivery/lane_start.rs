@@ -1,0 +1,138 @@
+//! Finds out where a lane starts: asks the store, decides, tells the stream and whoever is on call. Unreachable is not
+//! unknown: it asks until it has an answer.
+
+use std::time::Duration;
+
+use futures::channel::{mpsc, oneshot};
+use futures::future::FutureExt;
+use futures::select_biased;
+use futures::stream::StreamExt;
+
+use crate::event::Event;
+use crate::ports::{Arrival, EventHandler, StoreError, StoredPosition, UnitOfWorkFactory, error_chain};
+use crate::record::{Assignment, Committable};
+
+use super::backoff::{Backoff, jitter};
+use super::consumer::Pipeline;
+use super::lane_driver::{Exit, Input};
+use super::start::{Alarm, Start, start};
+
+/// How often a refused lane looks whether an operator has said where it starts.
+const REFUSED_AGAIN: Duration = Duration::from_secs(5);
+
+/// Where a lane was started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Started {
+    /// What the store holds for this log.
+    pub(super) stored: Option<Committable>,
+    /// What the store holds does not describe this log any more.
+    pub(super) stored_is_void: bool,
+}
+
+/// Starts the lane, or says how it ended before that.
+pub(super) async fn start_lane<E, F, H>(
+    pipeline: &Pipeline<E, F, H>,
+    assignment: &Assignment,
+    arrival: &Arrival,
+    inputs: &mut mpsc::UnboundedReceiver<Input>,
+) -> Result<Started, Exit>
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    let place = assignment.lane.to_string();
+    let mut failures = 0;
+    loop {
+        let asked = ask(pipeline, assignment);
+        let answer = select_biased! {
+            ended = ended(inputs).fuse() => return Err(ended),
+            answer = asked.fuse() => answer,
+        };
+        let wait = match answer.map(|positions| start(arrival, &positions)) {
+            Ok(Start::At { position, stored, alarm }) => {
+                if let Some(alarm) = alarm {
+                    tell(pipeline, assignment, alarm, position);
+                }
+                tracing::debug!(lane = %place, position = position.0, "lane starts");
+                pipeline.health.clear(&place);
+                pipeline.control.start(assignment, position);
+                let stored_is_void = matches!(alarm, Some(Alarm::PastTheEnd { .. }));
+                return Ok(Started { stored, stored_is_void });
+            }
+            Ok(Start::Refused { committed }) => {
+                let reason = format!(
+                    "the group has committed offset {} and the database holds no position: if this database holds the \
+                     claims of what was consumed, take Kafka's offsets over with `positions import`, else name the \
+                     position with `positions set`",
+                    committed.0
+                );
+                if failures == 0 {
+                    tracing::error!(lane = %place, error = reason, "lane not started");
+                }
+                failures += 1;
+                pipeline.health.report(&*place, reason);
+                REFUSED_AGAIN
+            }
+            Err(error) => {
+                failures += 1;
+                let reason = error_chain(&error);
+                if failures == 1 {
+                    tracing::warn!(lane = %place, error = reason, "position unknown, lane waits");
+                }
+                pipeline.health.report(&*place, reason);
+                Backoff::INFRASTRUCTURE.delay(failures, jitter())
+            }
+        };
+        select_biased! {
+            ended = ended(inputs).fuse() => return Err(ended),
+            () = pipeline.runtime.sleep(wait).fuse() => {}
+        }
+    }
+}
+
+/// Asks the store in a task of its own: a query that is dropped half-way would cost a pooled session.
+async fn ask<E, F, H>(pipeline: &Pipeline<E, F, H>, assignment: &Assignment) -> Result<Vec<StoredPosition>, StoreError>
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    let (told, answer) = oneshot::channel();
+    let store = std::sync::Arc::clone(&pipeline.batch.store);
+    let (group, lane) = (pipeline.settings.topology.group.clone(), assignment.lane.clone());
+    let question = async move {
+        // The lane may have been lost meanwhile.
+        drop(told.send(store.positions(&group, &lane).await));
+    };
+    pipeline.runtime.spawn("position", question.boxed());
+    answer.await.unwrap_or_else(|oneshot::Canceled| Err(StoreError::unavailable("the question was not answered")))
+}
+
+/// Completes when the lane is to end. Cancel safe.
+async fn ended(inputs: &mut mpsc::UnboundedReceiver<Input>) -> Exit {
+    match inputs.next().await {
+        Some(Input::Drain) => Exit::Released,
+        None => Exit::Abandoned,
+        Some(Input::Records(_)) => {
+            tracing::error!("records were delivered before the lane was started");
+            Exit::Restart
+        }
+    }
+}
+
+fn tell<E, F, H>(pipeline: &Pipeline<E, F, H>, assignment: &Assignment, alarm: Alarm, position: Committable) {
+    let lane = &assignment.lane;
+    pipeline.metrics.start_alarm(alarm);
+    match alarm {
+        Alarm::AnotherLog => tracing::error!(%lane, position = position.0,
+            "the stored position belongs to another topic or cluster of this name, lane starts at its first record"),
+        Alarm::PastTheEnd { position: stored } => tracing::error!(%lane, stored = stored.0, position = position.0,
+            "the position lies behind the end of the log, lane starts at its first record"),
+        Alarm::Expired { position: wanted } => tracing::error!(%lane, wanted = wanted.0, position = position.0,
+            "records expired before they were consumed, lane starts at the first one left"),
+        Alarm::StoreIsBehind { committed, stored } => tracing::warn!(%lane, committed = committed.0,
+            stored = stored.0, "the database is behind Kafka's offset, lane starts at the database's position; to \
+            skip records on purpose use `positions set`"),
+    }
+}

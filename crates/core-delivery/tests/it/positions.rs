@@ -1,0 +1,178 @@
+//! Positions in the store: kept with the outcomes, ahead of Kafka's offsets, and believed when the two differ (D-11).
+
+use core_delivery::claim::{ConsumerGroup, DedupKey};
+use core_delivery::ports::{StoreError, StoredPosition};
+use core_delivery::record::{Assignment, Committable, LaneId};
+use core_delivery::testing::{MemoryStore, Operation, Script};
+
+use crate::support::{Scripted, World, note, raw, record};
+
+fn group() -> ConsumerGroup {
+    ConsumerGroup::new("g")
+}
+
+fn stored(next: i64) -> Option<StoredPosition> {
+    Some(StoredPosition { identity: Script::arrival(None).identity, next: Committable(next) })
+}
+
+async fn started(world: &World, lane: &Assignment) -> i64 {
+    world.until("the start", || world.script.started(lane).is_some()).await;
+    world.script.started(lane).expect("it started").0
+}
+
+fn position(world: &World, lane: &LaneId) -> Option<i64> {
+    world.store.position(&group(), lane).map(|position| position.0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_position_is_stored_with_the_outcomes() {
+    let world = World::start();
+    let lane = world.script.assign("orders", 0);
+    assert_eq!(started(&world, &lane).await, 0);
+    world.script.deliver(&lane, vec![record(4, &note(1, "a")), record(7, &note(2, "b"))]);
+    world.until("the lines", || world.store.lines().len() == 2).await;
+    assert_eq!(position(&world, &lane.lane), Some(8), "in the same unit");
+    world.until_position(&lane.lane, 8).await;
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn verdicts_outside_of_units_are_stored_before_they_are_reported() {
+    let store = MemoryStore::default();
+    for _ in 0..10 {
+        store.fail_next(Operation::Advance, StoreError::unavailable("away"));
+    }
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![raw(0, "junk"), raw(1, "junk")]);
+    world.until("the letters", || world.publisher.written().len() == 2).await;
+    world.until("the outage is told", || !world.health.reasons().is_empty()).await;
+    assert_eq!(world.script.position(&lane.lane), None);
+    world.until_position(&lane.lane, 2).await;
+    assert_eq!(position(&world, &lane.lane), Some(2));
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_is_not_written_holds_the_stored_position() {
+    let world = World::start();
+    world.publisher.set_down(true);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &note(1, "a")), raw(1, "junk"), record(2, &note(2, "b"))]);
+    world.until("the lines", || world.store.lines().len() == 2).await;
+    world.until("many tries", || world.publisher.refused() > 5).await;
+    assert_eq!(position(&world, &lane.lane), Some(1));
+    world.publisher.set_down(false);
+    world.until_position(&lane.lane, 3).await;
+    assert_eq!(position(&world, &lane.lane), Some(3));
+    world.stop().await.expect("it stops clean");
+}
+
+/// The database lost its last commits while the consumer ran: it goes back and applies them again.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_went_back_is_caught_up() {
+    let world = World::start();
+    let lane = world.script.assign("orders", 0);
+    let notes = [note(1, "a"), note(2, "b"), note(3, "c")];
+    world.script.deliver(&lane, vec![record(0, &notes[0])]);
+    world.until_position(&lane.lane, 1).await;
+    world.script.deliver(&lane, vec![record(1, &notes[1])]);
+    world.until_position(&lane.lane, 2).await;
+
+    world.store.set_position(&group(), &lane.lane, stored(1));
+    world.store.forget(&DedupKey::new(notes[1].id, group()), "note-2");
+    world.script.deliver(&lane, vec![record(2, &notes[2])]);
+    world.until("the restart", || world.script.restarted(&lane).is_some()).await;
+    let again = world.script.restarted(&lane).expect("it was restarted");
+    assert_eq!(started(&world, &again).await, 1, "the lower of Kafka's 2 and the store's 1");
+    assert_eq!(world.store.lines(), ["note-1"], "the unit that met the difference left nothing");
+    world.script.deliver(&again, vec![record(1, &notes[1]), record(2, &notes[2])]);
+    world.until_position(&lane.lane, 3).await;
+    assert_eq!(world.store.lines(), ["note-1", "note-2", "note-3"]);
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_restored_while_the_consumer_was_away_is_caught_up() {
+    let store = MemoryStore::default();
+    let lane = LaneId { topic: core_delivery::record::Topic::new("orders"), partition: 0 };
+    store.set_position(&group(), &lane, stored(5));
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign_with("orders", 0, Script::arrival(Some(9)));
+    assert_eq!(started(&world, &lane).await, 5);
+    world.stop().await.expect("it stops clean");
+}
+
+/// An operator's reset backwards: what is applied again is a duplicate, and the stored position does not go back.
+#[tokio::test(start_paused = true)]
+async fn a_reset_backwards_is_honoured() {
+    let store = MemoryStore::default();
+    let lane = LaneId { topic: core_delivery::record::Topic::new("orders"), partition: 0 };
+    store.set_position(&group(), &lane, stored(5));
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign_with("orders", 0, Script::arrival(Some(2)));
+    assert_eq!(started(&world, &lane).await, 2);
+    world.script.deliver(&lane, vec![record(2, &note(1, "a"))]);
+    world.until_position(&lane.lane, 3).await;
+    assert_eq!(position(&world, &lane.lane), Some(5));
+    let later = (3..6).map(|offset| record(offset, &note(offset as u8, "a"))).collect();
+    world.script.deliver(&lane, later);
+    world.until_position(&lane.lane, 6).await;
+    assert_eq!(position(&world, &lane.lane), Some(6));
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn kafkas_position_alone_is_refused_until_an_operator_says() {
+    let world = World::start();
+    let lane = world.script.assign_with("orders", 0, Script::arrival(Some(4)));
+    world
+        .until("the refusal is told", || {
+            world.health.reasons().first().is_some_and(|reason| reason.contains("positions import"))
+        })
+        .await;
+    assert_eq!(world.script.started(&lane), None);
+    world.store.set_position(&group(), &lane.lane, stored(4));
+    assert_eq!(started(&world, &lane).await, 4);
+    assert_eq!(world.health.reasons(), Vec::<String>::new());
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_store_is_waited_for_and_not_taken_for_an_empty_one() {
+    let store = MemoryStore::default();
+    let lane = LaneId { topic: core_delivery::record::Topic::new("orders"), partition: 0 };
+    store.set_position(&group(), &lane, stored(5));
+    for _ in 0..5 {
+        store.fail_next(Operation::Positions, StoreError::unavailable("connection refused"));
+    }
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign_with("orders", 0, Script::arrival(None));
+    world.until("the outage is told", || !world.health.reasons().is_empty()).await;
+    assert_eq!(started(&world, &lane).await, 5);
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_waits_for_its_start_can_be_revoked() {
+    let world = World::start();
+    let lane = world.script.assign_with("orders", 0, Script::arrival(Some(4)));
+    world.until("the refusal is told", || !world.health.reasons().is_empty()).await;
+    world.script.revoke(&lane);
+    world.until("the release", || world.script.is_released(&lane)).await;
+    world.stop().await.expect("it stops clean");
+}
+
+/// A position behind the end of the log describes another log: it is replaced, so that the next start believes it.
+#[tokio::test(start_paused = true)]
+async fn a_position_past_the_end_is_replaced() {
+    let store = MemoryStore::default();
+    let lane = LaneId { topic: core_delivery::record::Topic::new("orders"), partition: 0 };
+    store.set_position(&group(), &lane, stored(2_000_000));
+    let world = World::start_with(store, Scripted::default());
+    let lane = world.script.assign("orders", 0);
+    assert_eq!(started(&world, &lane).await, 0);
+    world.script.deliver(&lane, vec![record(0, &note(1, "a"))]);
+    world.until("the position is replaced", || position(&world, &lane.lane) == Some(1)).await;
+    world.stop().await.expect("it stops clean");
+}

@@ -203,7 +203,7 @@ fn number(config: &ConfigResource, name: &str) -> Result<i64, TopicsError> {
 }
 
 /// The reason of a failure arrives as an event, a little later.
-fn hear_the_reason(observer: &BaseConsumer<Callbacks>) {
+pub(crate) fn hear_the_reason(observer: &BaseConsumer<Callbacks>) {
     let deadline = Instant::now() + Duration::from_millis(500);
     while observer.context().health.trouble().is_none() && Instant::now() < deadline {
         drop(observer.poll(Duration::from_millis(50)));

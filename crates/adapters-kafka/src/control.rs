@@ -6,9 +6,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use core_delivery::ports::{Progress, StreamControl, StreamError, StreamEvent};
-use core_delivery::record::Assignment;
+use core_delivery::record::{Assignment, Committable};
 use tokio::sync::mpsc::UnboundedSender;
-use tracing::error;
+use tracing::{debug, error};
 
 use crate::lanes::{LaneLimits, LaneTable, Report};
 
@@ -94,6 +94,20 @@ impl Shared {
 }
 
 impl StreamControl for Shared {
+    fn start(&self, assignment: &Assignment, position: Committable) {
+        if !self.table().start(assignment, position.0) {
+            debug!(lane = %assignment.lane, epoch = assignment.epoch.0, "a start that nobody waits for");
+        }
+    }
+
+    /// It counts as a release as well: the kernel asks for it when nothing of the lane runs any more, and a rebalance
+    /// that comes in between must not wait for it.
+    fn restart(&self, assignment: &Assignment) {
+        if self.table().restart(assignment) {
+            self.released.notify_all();
+        }
+    }
+
     fn progress(&self, assignment: &Assignment, progress: Progress) {
         if self.table().progress(assignment, progress) == Report::Impossible {
             let position = progress.position.0;

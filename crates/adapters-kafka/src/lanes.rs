@@ -1,10 +1,14 @@
-//! The table of owned lanes: epochs, what was delivered and is not settled, positions, pauses. Only rules: no client,
-//! no lock, no clock.
+//! The table of owned lanes: epochs, stages, what was delivered and is not settled, positions, pauses. Only rules: no
+//! client, no lock, no clock.
 
 use std::collections::HashMap;
 
 use core_delivery::ports::Progress;
 use core_delivery::record::{Assignment, Epoch, LaneId};
+
+use self::stages::Stage;
+
+mod stages;
 
 /// How much of a lane may be delivered and not yet settled.
 #[derive(Debug, Clone, Copy)]
@@ -24,14 +28,16 @@ pub(crate) struct LaneTable {
 #[derive(Debug)]
 struct Lane {
     epoch: Epoch,
+    stage: Stage,
     is_released: bool,
     is_paused: bool,
     /// Delivered and not settled.
     records: usize,
     bytes: usize,
-    /// The offset after the last delivered record.
-    delivered: Option<i64>,
-    /// What may be committed; never goes back (D-4) and never passes what was delivered (D-3).
+    /// The offset after the last delivered record; where the lane starts, before the first one.
+    delivered: i64,
+    /// What may be committed; never goes back within an epoch (D-4) and never passes what was delivered (D-3). Nothing
+    /// before the first report.
     position: Option<i64>,
     /// The part of it that was handed to the broker.
     sent: Option<i64>,
@@ -44,8 +50,8 @@ pub(crate) enum Delivery {
     Accepted,
     /// The lane has been given away, or is of another epoch now: forget them.
     Stale,
-    /// They start below what was delivered: the partition was reset, and the lane begins again with a new epoch.
-    Restarted(Assignment),
+    /// They start below what was delivered: the partition was reset. They are forgotten, and the lane restarts.
+    Reset,
 }
 
 /// What became of a report of progress.
@@ -75,17 +81,18 @@ impl LaneTable {
         self.lanes.is_empty()
     }
 
-    /// Takes a lane over, with a new epoch.
+    /// Takes a lane over, with a new epoch. It is to be paused at once.
     pub(crate) fn assign(&mut self, lane: LaneId) -> Assignment {
         self.epochs += 1;
         let epoch = Epoch(self.epochs);
         let fresh = Lane {
             epoch,
+            stage: Stage::Unannounced,
             is_released: false,
-            is_paused: false,
+            is_paused: true,
             records: 0,
             bytes: 0,
-            delivered: None,
+            delivered: 0,
             position: None,
             sent: None,
         };
@@ -93,65 +100,53 @@ impl LaneTable {
         Assignment { lane, epoch }
     }
 
-    /// The lane as it is owned now.
-    pub(crate) fn assignment(&self, lane: &LaneId) -> Option<Assignment> {
-        self.lanes.get(lane).map(|owned| Assignment { lane: lane.clone(), epoch: owned.epoch })
-    }
-
     /// Everything that is owned.
-    pub(crate) fn assignments(&self) -> Vec<Assignment> {
-        self.lanes.iter().map(|(lane, owned)| Assignment { lane: lane.clone(), epoch: owned.epoch }).collect()
+    pub(crate) fn lanes(&self) -> Vec<LaneId> {
+        self.lanes.keys().cloned().collect()
     }
 
-    /// Lets a lane go.
-    pub(crate) fn remove(&mut self, lane: &LaneId) -> Option<Assignment> {
-        let assignment = self.assignment(lane);
-        self.lanes.remove(lane);
-        assignment
+    /// Lets a lane go, and returns what the kernel knows it as, if it does.
+    pub(crate) fn remove(&mut self, id: &LaneId) -> Option<Assignment> {
+        let lane = self.lanes.remove(id).filter(|lane| lane.stage != Stage::Unannounced)?;
+        Some(Assignment { lane: id.clone(), epoch: lane.epoch })
     }
 
     /// Counts records that are about to be delivered: `first..=last` of one lane.
     pub(crate) fn deliver(&mut self, to: &Assignment, first: i64, last: i64, records: usize, bytes: usize) -> Delivery {
-        let Some(lane) = self.lanes.get(&to.lane).filter(|lane| lane.epoch == to.epoch) else {
+        let Some(lane) = self.of(to).filter(|lane| lane.is_running()) else {
             return Delivery::Stale;
         };
-        let outcome = if lane.delivered.is_some_and(|delivered| first < delivered) {
-            let is_paused = lane.is_paused;
-            let restarted = self.assign(to.lane.clone());
-            self.set_paused(&to.lane, is_paused);
-            Delivery::Restarted(restarted)
-        } else {
-            Delivery::Accepted
-        };
-        if let Some(lane) = self.lanes.get_mut(&to.lane) {
-            lane.delivered = Some(last + 1);
-            lane.records += records;
-            lane.bytes += bytes;
+        if first < lane.delivered {
+            self.restart(to);
+            return Delivery::Reset;
         }
-        outcome
+        lane.delivered = last + 1;
+        lane.records += records;
+        lane.bytes += bytes;
+        Delivery::Accepted
     }
 
     /// Takes a report of the kernel.
     pub(crate) fn progress(&mut self, of: &Assignment, progress: Progress) -> Report {
-        let Some(lane) = self.lanes.get_mut(&of.lane).filter(|lane| lane.epoch == of.epoch) else {
-            return Report::Stale;
+        let Some(lane) = self.of(of) else { return Report::Stale };
+        let Stage::Running { from } = lane.stage else {
+            return if lane.stage == Stage::Restarting { Report::Stale } else { Report::Impossible };
         };
         lane.records = lane.records.saturating_sub(progress.records);
         lane.bytes = lane.bytes.saturating_sub(progress.bytes);
         let next = progress.position.0;
-        if lane.position.is_some_and(|position| next <= position) {
-            return Report::Counted;
-        }
-        if lane.delivered.is_none_or(|delivered| next > delivered) {
+        if next > lane.delivered {
             return Report::Impossible;
         }
-        lane.position = Some(next);
+        if next >= from {
+            lane.position = lane.position.max(Some(next));
+        }
         Report::Counted
     }
 
     /// Nothing of the lane runs any more.
     pub(crate) fn released(&mut self, of: &Assignment) {
-        if let Some(lane) = self.lanes.get_mut(&of.lane).filter(|lane| lane.epoch == of.epoch) {
+        if let Some(lane) = self.of(of) {
             lane.is_released = true;
         }
     }
@@ -160,17 +155,20 @@ impl LaneTable {
     pub(crate) fn are_released(&self, assignments: &[Assignment]) -> bool {
         assignments.iter().all(|assignment| {
             let lane = self.lanes.get(&assignment.lane);
-            lane.is_none_or(|lane| lane.epoch != assignment.epoch || lane.is_released)
+            lane.is_none_or(|lane| {
+                lane.epoch != assignment.epoch || lane.is_released || lane.stage == Stage::Restarting
+            })
         })
     }
 
-    /// Which lanes to pause (one of the limits is reached) and to resume (half of both is free again). It is
-    /// remembered when [`set_paused`](Self::set_paused) says so.
+    /// Which lanes to pause (they do not run, or one of the limits is reached) and to resume (half of both is free
+    /// again). It is remembered when [`set_paused`](Self::set_paused) says so.
     pub(crate) fn flow(&self) -> Flow {
         let mut flow = Flow::default();
         for (id, lane) in &self.lanes {
-            let is_full = lane.records >= self.limits.records || lane.bytes >= self.limits.bytes;
-            let has_room = lane.records <= self.limits.records / 2 && lane.bytes <= self.limits.bytes / 2;
+            let is_full = !lane.is_running() || lane.records >= self.limits.records || lane.bytes >= self.limits.bytes;
+            let has_room =
+                lane.is_running() && lane.records <= self.limits.records / 2 && lane.bytes <= self.limits.bytes / 2;
             if is_full && !lane.is_paused {
                 flow.pause.push(id.clone());
             } else if has_room && lane.is_paused {
@@ -221,18 +219,29 @@ impl LaneTable {
     /// The consumer stands at `next`. Where everything delivered is settled, what lies in between is no record but
     /// transaction markers and aborted data, and the position follows, or the lag would never reach zero.
     ///
-    /// Before the first delivery of an epoch the consumer's position is not trusted: it may be a former owner's.
+    /// Only a running lane follows: until it is led to its start, the consumer may stand anywhere.
     pub(crate) fn reached(&mut self, lane: &LaneId, next: i64) {
-        if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.is_settled()) {
-            lane.position = lane.position.max(Some(next));
-            lane.delivered = lane.delivered.max(Some(next));
+        if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.is_settled() && next > lane.delivered) {
+            lane.position = Some(next);
+            lane.delivered = next;
         }
+    }
+
+    fn of(&mut self, assignment: &Assignment) -> Option<&mut Lane> {
+        self.lanes.get_mut(&assignment.lane).filter(|lane| lane.epoch == assignment.epoch)
     }
 }
 
 impl Lane {
+    fn is_running(&self) -> bool {
+        matches!(self.stage, Stage::Running { .. })
+    }
+
     fn is_settled(&self) -> bool {
-        self.delivered.is_some() && self.position == self.delivered
+        match self.stage {
+            Stage::Running { from } => self.position.unwrap_or(from) == self.delivered,
+            _ => false,
+        }
     }
 }
 

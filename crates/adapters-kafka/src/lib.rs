@@ -4,6 +4,7 @@
 //! - [`KafkaStream`] implements `RecordStream`; its control is the `StreamControl` that `start` returns.
 //! - [`KafkaPublisher`] implements `Publisher`.
 //! - [`ensure_topics`] checks, and creates, what both need.
+//! - [`group_members`], [`lane_facts`] and [`read_topic`] look without joining a group, for an operator's commands.
 
 mod settings;
 
@@ -15,9 +16,15 @@ mod rebalance;
 
 mod burst;
 
+mod arriving;
+
+mod lookup;
+
 mod lanes;
 
 mod control;
+
+mod committer;
 
 mod positions;
 
@@ -37,12 +44,18 @@ mod cluster;
 
 mod fitness;
 
+mod inspect;
+
+mod reading;
+
 mod names;
 
 pub use context::{ClientHealth, Trouble};
 pub use fitness::TopicFacts;
+pub use inspect::{InspectError, LaneFacts, group_members, lane_facts};
 pub use names::{dead_letter_topic, retry_topic};
 pub use publisher::KafkaPublisher;
+pub use reading::read_topic;
 pub use settings::{KafkaSettings, SettingsError};
 pub use stream::{KafkaError, KafkaStream};
 pub use topics::{MissingTopic, TopicPlan, TopicReport, TopicsError, ensure_topics};

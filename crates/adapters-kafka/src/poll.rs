@@ -14,44 +14,38 @@ use rdkafka::error::{KafkaError as ClientError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use tracing::{debug, info, warn};
 
+use crate::arriving::Arriving;
 use crate::burst::{self, Burst};
+use crate::committer::Committer;
 use crate::control::Shared;
 use crate::failure::reason_to_fail;
 use crate::lanes::Delivery;
-use crate::native::Commits;
 use crate::positions;
 use crate::rebalance::{COMMIT_LIMIT, MemberContext};
+use crate::settings::KafkaSettings;
 
 /// How long one wake waits for the first record.
 const WAIT: Duration = Duration::from_millis(5);
 /// How much one wake reads at most.
 const BURST_RECORDS: usize = 1_000;
 const BURST_BYTES: usize = 4 << 20;
-/// All positions are sent again this often, so that a commit that failed is made up for.
-const REPEAT_INTERVAL: Duration = Duration::from_secs(5);
-/// A commit without an answer for this long is not waited for any more.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// What leaving the group may take beyond draining and committing.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
 type Member = BaseConsumer<MemberContext>;
 
 /// Polls until the stream is stopped or dropped, then leaves the group and ends the stream.
-pub(crate) fn run(consumer: Member, shared: &Arc<Shared>, topics: Vec<Topic>, group: String, commit_every: Duration) {
+pub(crate) fn run(consumer: Member, shared: &Arc<Shared>, topics: Vec<Topic>, settings: KafkaSettings, group: String) {
     let _end = End(Arc::clone(shared));
-    let leave_limit = consumer.context().drain_limit + COMMIT_LIMIT + LEAVE_LIMIT;
-    let now = Instant::now();
+    let leave_limit = settings.drain_limit + COMMIT_LIMIT + LEAVE_LIMIT;
     Poller {
         consumer: &consumer,
-        commits: Commits::new(&consumer),
+        committer: Committer::new(&consumer, shared, settings.commit_interval),
         shared,
         topics,
+        arriving: Arriving::new(&consumer, shared, settings, group.clone()),
         group,
-        commit_every,
         leave_limit,
-        next_commit: now + commit_every,
-        next_repeat: now + REPEAT_INTERVAL,
-        last_sent: now,
         is_leaving: false,
     }
     .run();
@@ -92,15 +86,12 @@ fn close_within(consumer: Member, limit: Duration) {
 
 struct Poller<'c> {
     consumer: &'c Member,
-    commits: Commits<'c>,
+    committer: Committer<'c>,
     shared: &'c Shared,
     topics: Vec<Topic>,
+    arriving: Arriving<'c>,
     group: String,
-    commit_every: Duration,
     leave_limit: Duration,
-    next_commit: Instant,
-    next_repeat: Instant,
-    last_sent: Instant,
     is_leaving: bool,
 }
 
@@ -115,17 +106,16 @@ impl Poller<'_> {
     fn turn(&mut self) {
         let burst = self.read();
         self.deliver(burst);
+        self.arriving.turn();
         self.regulate();
-        if Instant::now() >= self.next_commit {
-            self.commit();
-        }
+        self.committer.turn();
     }
 
     /// Leaving revokes all lanes, and the rebalance callback drains and commits them.
     fn leave(&mut self) {
         self.shared.begin_stop();
         // The last time: from here on records are read and dropped, and the consumer's position says nothing.
-        self.follow();
+        self.committer.follow();
         self.is_leaving = true;
         self.consumer.unsubscribe();
         let deadline = Instant::now() + self.leave_limit;
@@ -136,10 +126,12 @@ impl Poller<'_> {
             }
             drop(self.read());
         }
-        let left = self.shared.table().assignments();
-        for assignment in left {
-            self.shared.table().remove(&assignment.lane);
-            self.shared.send(StreamEvent::Lost(assignment));
+        let left = self.shared.table().lanes();
+        for lane in left {
+            let known = self.shared.table().remove(&lane);
+            if let Some(assignment) = known {
+                self.shared.send(StreamEvent::Lost(assignment));
+            }
         }
     }
 
@@ -171,11 +163,11 @@ impl Poller<'_> {
         let known = burst.assignment(topic, partition).cloned();
         let assignment = known.or_else(|| {
             let topic = self.topics.iter().find(|known| known.as_str() == topic)?;
-            self.shared.table().assignment(&LaneId { topic: topic.clone(), partition })
+            self.shared.table().running(&LaneId { topic: topic.clone(), partition })
         });
         match assignment {
             Some(assignment) => burst.push(assignment, burst::record(message)),
-            None => debug!(topic, partition, offset = message.offset(), "a record of a lane that is not owned"),
+            None => debug!(topic, partition, offset = message.offset(), "a record of a lane that does not run"),
         }
     }
 
@@ -189,12 +181,9 @@ impl Poller<'_> {
             let counted = self.shared.table().deliver(&lane, run.first, run.last, run.records.len(), run.bytes);
             match counted {
                 Delivery::Accepted => self.shared.send(StreamEvent::Records(lane, run.records)),
-                Delivery::Stale => debug!(lane = %lane.lane, "records of a lane that was given away"),
-                Delivery::Restarted(again) => {
+                Delivery::Stale => debug!(lane = %lane.lane, "records of a lane that was given up"),
+                Delivery::Reset => {
                     warn!(lane = %lane.lane, offset = run.first, "the partition was reset to an earlier offset");
-                    self.shared.send(StreamEvent::Lost(lane));
-                    self.shared.send(StreamEvent::Assigned(again.clone()));
-                    self.shared.send(StreamEvent::Records(again, run.records));
                 }
             }
         }
@@ -212,68 +201,6 @@ impl Poller<'_> {
             let mut table = self.shared.table();
             resumed.iter().for_each(|lane| table.set_paused(lane, false));
         }
-    }
-
-    fn commit(&mut self) {
-        let now = Instant::now();
-        self.next_commit = now + self.commit_every;
-        self.collect_answers();
-        if self.commits.in_flight() > 0 && now - self.last_sent < ANSWER_LIMIT {
-            return;
-        }
-        self.follow();
-        let is_repeat = now >= self.next_repeat;
-        let due = if is_repeat { self.shared.table().positions() } else { self.shared.table().moved() };
-        if is_repeat {
-            self.next_repeat = now + REPEAT_INTERVAL;
-        }
-        let stored = if due.is_empty() { Vec::new() } else { positions::store(self.consumer, &due) };
-        if stored.is_empty() {
-            return;
-        }
-        let sent = positions::list_with_offsets(&stored).map_err(|error| error.to_string());
-        match sent.and_then(|list| self.commits.send(&list).map_err(|code| code.to_string())) {
-            Ok(()) => {
-                self.last_sent = now;
-                let mut table = self.shared.table();
-                stored.iter().for_each(|(lane, next)| table.set_sent(lane, *next));
-            }
-            Err(error) => warn!(error, "positions could not be sent"),
-        }
-    }
-
-    fn collect_answers(&mut self) {
-        while let Some(answer) = self.commits.answer(Duration::ZERO) {
-            let Err(code) = answer else {
-                self.consumer.context().callbacks.health.succeeded();
-                continue;
-            };
-            match code {
-                // The lanes are others' by now; a repeat of the owned ones is due anyway.
-                RDKafkaErrorCode::UnknownMemberId
-                | RDKafkaErrorCode::IllegalGeneration
-                | RDKafkaErrorCode::StaleMemberEpoch
-                | RDKafkaErrorCode::RebalanceInProgress
-                | RDKafkaErrorCode::AssignmentLost
-                | RDKafkaErrorCode::NoOffset => debug!(error = %code, "a commit came too late"),
-                _ => {
-                    let error = format!("a commit failed: {code}");
-                    if self.consumer.context().callbacks.health.failed(code, &error) {
-                        warn!(error = %code, "a commit failed and will be repeated");
-                    }
-                }
-            }
-        }
-    }
-
-    /// Lets positions follow over what is no record, where nothing is unsettled.
-    fn follow(&self) {
-        if !self.shared.table().has_settled() {
-            return;
-        }
-        let reached = positions::reached(self.consumer);
-        let mut table = self.shared.table();
-        reached.iter().for_each(|(lane, next)| table.reached(lane, *next));
     }
 
     fn judge(&self, error: &ClientError) {

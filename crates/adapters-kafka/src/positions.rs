@@ -1,6 +1,8 @@
 //! From positions of lanes to lists of partitions and back, with each element's error looked at. It decides nothing
 //! about which positions are right.
 
+use std::time::Duration;
+
 use core_delivery::record::{LaneId, Topic};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError as ClientError, RDKafkaErrorCode};
@@ -71,6 +73,23 @@ pub(crate) fn reached<C: ConsumerContext>(consumer: &BaseConsumer<C>) -> Vec<(La
         _ => None,
     });
     known.collect()
+}
+
+/// Leads the consumer to positions and returns the lanes where it stands there now. The client refuses partitions that
+/// it has not begun to fetch, or does not own any more: try again.
+pub(crate) fn seek<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    positions: &[(LaneId, i64)],
+    limit: Duration,
+) -> Vec<LaneId> {
+    let sought = list_with_offsets(positions).and_then(|list| consumer.seek_partitions(list, limit));
+    match sought {
+        Ok(list) => succeeded(Ok(()), &list, "a lane was not led to its start"),
+        Err(error) => {
+            debug!(%error, lanes = positions.len(), "lanes were not led to their start");
+            Vec::new()
+        }
+    }
 }
 
 /// Pauses lanes and returns those that are paused now. A partition lost meanwhile is no error.

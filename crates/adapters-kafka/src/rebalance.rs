@@ -54,7 +54,8 @@ impl ConsumerContext for MemberContext {
 }
 
 impl MemberContext {
-    /// An empty list is normal with the cooperative protocol.
+    /// An empty list is normal with the cooperative protocol. The lanes are paused, and the kernel is told of them when
+    /// all is known that it needs to say where they start.
     fn take_over(&self, consumer: &Member, list: &TopicPartitionList) {
         let assigned = match consumer.rebalance_protocol() {
             RebalanceProtocol::Cooperative => consumer.incremental_assign(list),
@@ -67,25 +68,21 @@ impl MemberContext {
             return;
         }
         self.callbacks.health.succeeded();
-        let assignments: Vec<Assignment> = {
+        {
             let mut table = self.shared.table();
-            lanes.into_iter().map(|lane| table.assign(lane)).collect()
-        };
-        for assignment in assignments {
-            info!(lane = %assignment.lane, epoch = assignment.epoch.0, "lane assigned");
-            self.shared.send(StreamEvent::Assigned(assignment));
+            for assignment in lanes.into_iter().map(|lane| table.assign(lane)) {
+                info!(lane = %assignment.lane, epoch = assignment.epoch.0, "lane assigned");
+            }
         }
         self.pause_again(consumer);
     }
 
+    /// A lane that the kernel was not told of goes in silence: nothing of it can run, and nothing of it is committed.
     fn give_away(&self, consumer: &Member, list: &TopicPartitionList) {
         let lanes = positions::lanes_of(list);
-        let assignments: Vec<Assignment> = {
-            let table = self.shared.table();
-            lanes.iter().filter_map(|lane| table.assignment(lane)).collect()
-        };
+        let assignments = self.shared.table().to_drain(&lanes);
         if assignments.is_empty() {
-            debug!("nothing to give away");
+            debug!("nothing to drain");
         } else if consumer.assignment_lost() {
             // Others may own them already: nothing is committed.
             warn!(lanes = assignments.len(), "lanes lost");
@@ -171,7 +168,7 @@ impl MemberContext {
         }
     }
 
-    /// The pauses of lanes that stay are ours to keep over a rebalance.
+    /// New lanes wait for their start, and the pauses of lanes that stay are ours to keep over a rebalance.
     fn pause_again(&self, consumer: &Member) {
         let paused = self.shared.table().paused();
         if paused.is_empty() {

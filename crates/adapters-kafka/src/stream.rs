@@ -25,8 +25,12 @@ use crate::settings::{KafkaSettings, SettingsError};
 /// its group. Dropping the stream is a stop without a drain: what is settled is committed, and the group is left in
 /// the background.
 ///
+/// A lane is announced (`Assigned`) when all of its `Arrival` is known; until then the stream goes on asking, and
+/// [`health`](Self::health) tells what is missing. A lane that is given away before that is never heard of: neither
+/// `Revoked` nor `Lost` is sent for it. One that was announced and not started is revoked as any other.
+///
 /// A partition that jumps back to an earlier offset (the broker lost its end, or the topic was made again) is given
-/// up and assigned anew: `Lost`, then `Assigned` with another epoch.
+/// up and assigned anew, as after `StreamControl::restart`: `Lost`, then `Assigned` with another epoch.
 #[derive(Debug)]
 pub struct KafkaStream {
     events: UnboundedReceiver<StreamEvent>,
@@ -73,9 +77,9 @@ impl KafkaStream {
 
         let thread = thread::Builder::new().name("kafka-poll".into());
         let (polled, topics, group) = (Arc::clone(&shared), topics.to_vec(), group.to_owned());
-        let commit_interval = settings.commit_interval;
+        let settings = settings.clone();
         thread
-            .spawn(move || poll::run(consumer, &polled, topics, group, commit_interval))
+            .spawn(move || poll::run(consumer, &polled, topics, settings, group))
             .map_err(|source| KafkaError::Thread { source })?;
         Ok((Self { events, health }, shared))
     }

@@ -5,31 +5,84 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use core_delivery::ports::Runtime;
 use core_order::{
-    Admission, BillingTx, ChargeReceipt, Claimed, CompletedCharge, Effect, ErrorClass, Event, EventHandler, EventId,
-    GatewayError, HandlerError, ORDER_ALREADY_CHARGED, OrderConfirmed, PaymentGateway, Refusal, Reservation,
-    ReservationAnswer, StoreError,
+    Admission, BillingTx, ChargeReceipt, Claimed, CompletedCharge, Event, EventHandler, EventId, HandlerError,
+    ORDER_ALREADY_CHARGED, OrderConfirmed, PaymentGateway, Refusal, Reservation, ReservationAnswer, StoreError,
 };
 
-use crate::conflicts::{Conclusion, Conflicts};
-
-/// The provider declined the charge.
-const DECLINED: ErrorClass = ErrorClass::new("declined");
-
-/// The provider knows the key with another body.
-const KEY_REUSED: ErrorClass = ErrorClass::new("key_reused");
+use crate::conflicts::{Conclusion as ByTime, Conflicts};
+use crate::doubt::{
+    Conclusion, KeyMemory, Next, Question, after_charge, asks_first, conclude, look_up_failed, unknown_outcome,
+};
+use crate::one_call::OneCall;
 
 /// Charges confirmed orders.
-#[derive(Debug)]
 pub struct ChargeOrders<G> {
     gateway: Arc<G>,
     conflicts: Conflicts,
+    memory: KeyMemory,
+    clock: Arc<dyn Runtime>,
+    calls: OneCall<Result<ChargeReceipt, HandlerError>>,
 }
 
 impl<G> ChargeOrders<G> {
-    /// Charges through this provider.
-    pub fn new(gateway: Arc<G>, conflicts: Conflicts) -> Self {
-        Self { gateway, conflicts }
+    /// Charges through this provider. The clock is the wall's, as the ids of events carry it.
+    pub fn new(gateway: Arc<G>, conflicts: Conflicts, memory: KeyMemory, clock: Arc<dyn Runtime>) -> Self {
+        Self { gateway, conflicts, memory, clock, calls: OneCall::default() }
+    }
+}
+
+impl<G: PaymentGateway> ChargeOrders<G> {
+    /// Brings the order to an end that is certain, or says that it is not: asks before a charge that could be the
+    /// second one, sends it, and asks what became of it where the answer does not tell.
+    async fn settle(&self, order: &Claimed<OrderConfirmed>) -> Result<ChargeReceipt, HandlerError> {
+        let in_doubt = order.history().in_doubt;
+        if asks_first(in_doubt, self.key_may_be_gone(order)) {
+            match self.ask(order, Question::BeforeCharge).await? {
+                Conclusion::Charge => {}
+                conclusion => return self.end(order, conclusion),
+            }
+        }
+        match self.gateway.charge(order).await {
+            Ok(receipt) => Ok(receipt),
+            Err(error) => match after_charge(error, in_doubt) {
+                Next::Fail(error) => Err(error),
+                Next::Ask(question) => {
+                    let conclusion = self.ask(order, question).await?;
+                    self.end(order, conclusion)
+                }
+            },
+        }
+    }
+
+    async fn ask(&self, order: &Claimed<OrderConfirmed>, question: Question) -> Result<Conclusion, HandlerError> {
+        match self.gateway.look_up(order).await {
+            Ok(answer) => Ok(conclude(question, answer, self.key_may_be_gone(order))),
+            Err(error) => Err(look_up_failed(question, error)),
+        }
+    }
+
+    fn end(&self, order: &Claimed<OrderConfirmed>, conclusion: Conclusion) -> Result<ChargeReceipt, HandlerError> {
+        let event_id = order.event().id();
+        match conclusion {
+            Conclusion::Charged(receipt) => {
+                tracing::info!(%event_id, "charged by an earlier call, as the look-up tells");
+                Ok(receipt)
+            }
+            Conclusion::Failed(error) => Err(error),
+            Conclusion::Wait { reason } => match self.conflicts.conclude(event_id, Instant::now()) {
+                ByTime::Charged => {
+                    tracing::info!(%event_id, reason, "taken as charged by an earlier call, as configured");
+                    Ok(ChargeReceipt { provider_ref: None })
+                }
+                ByTime::TryAgain => Err(unknown_outcome(reason, None)),
+            },
+        }
+    }
+
+    fn key_may_be_gone(&self, order: &Claimed<OrderConfirmed>) -> bool {
+        self.memory.may_be_gone(order.event().id(), self.clock.now())
     }
 }
 
@@ -45,18 +98,12 @@ impl<G: PaymentGateway, U: BillingTx> EventHandler<OrderConfirmed, U> for Charge
         Ok(answers.into_iter().map(admission).collect())
     }
 
+    /// An order of nothing is charged by nobody. A call that runs already for the same event is joined.
     async fn perform(&self, order: &Claimed<OrderConfirmed>) -> Result<ChargeReceipt, HandlerError> {
         if order.event().total().minor_units == 0 {
             return Ok(ChargeReceipt { provider_ref: None });
         }
-        match self.gateway.charge(order).await {
-            Err(GatewayError::Conflict { .. })
-                if self.conflicts.conclude(order.event().id(), Instant::now()) == Conclusion::Charged =>
-            {
-                Ok(ChargeReceipt { provider_ref: None })
-            }
-            result => result.map_err(classified),
-        }
+        self.calls.run(order.event().id(), self.settle(order)).await
     }
 
     async fn retract(&self, unit: &mut U, failed: &[Claimed<OrderConfirmed>]) -> Result<(), StoreError> {
@@ -89,23 +136,12 @@ fn admission(answer: ReservationAnswer) -> Admission {
     match answer {
         ReservationAnswer::Reserved => Admission::Proceed,
         ReservationAnswer::ChargedByThisEvent => Admission::Duplicate,
-        ReservationAnswer::ChargedByAnotherEvent(other) => Admission::Refused(Refusal {
-            class: ORDER_ALREADY_CHARGED,
-            reason: format!("the order is charged, or being charged, by event {other}"),
-        }),
+        ReservationAnswer::ChargedByAnotherEvent(other) => Admission::Refused(Refusal::new(
+            ORDER_ALREADY_CHARGED,
+            format!("the order is charged, or being charged, by event {other}"),
+        )),
     }
 }
 
-fn classified(error: GatewayError) -> HandlerError {
-    match error {
-        GatewayError::Transient { reason, retry_after, effect } => {
-            HandlerError::Transient { reason, retry_after, effect }
-        }
-        GatewayError::Conflict { reason } => {
-            HandlerError::Transient { reason, retry_after: None, effect: Effect::Unknown }
-        }
-        GatewayError::KeyReused { reason } => HandlerError::Permanent(Refusal { class: KEY_REUSED, reason }),
-        GatewayError::Declined { reason } => HandlerError::Permanent(Refusal { class: DECLINED, reason }),
-        GatewayError::Misconfigured { reason } => HandlerError::Halt { reason },
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -92,6 +92,11 @@ impl<E> Claimed<E> {
         Self { event, history }
     }
 
+    /// The same proof for a call that may outlive the unit.
+    pub(crate) fn duplicate(&self) -> Self {
+        Self { event: Arc::clone(&self.event), history: self.history }
+    }
+
     /// What earlier tries of the event left behind.
     pub fn history(&self) -> History {
         self.history

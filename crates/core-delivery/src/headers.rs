@@ -1,6 +1,8 @@
 //! The headers that the kernel writes on copies, and what it reads back from them. The application's own headers
 //! pass through untouched; nothing here decides where a copy goes.
 
+mod replay;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +11,8 @@ use crate::claim::ConsumerGroup;
 use crate::event::UnixMillis;
 use crate::ports::ErrorClass;
 use crate::record::{Header, LaneId, Offset, OutgoingRecord, Record, Topic};
+
+pub use replay::{LastFailure, last_failure, replay};
 
 /// Every header of ours starts with this.
 const PREFIX: &str = "delivery-";

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! Read in this order: [`connect`](connect()) (what a session is held to), `errors` (what an error means), `unit`
-//! `claims` and [`positions`] (the transaction and its statements), `partitions`, `migrate`.
+//! `claims` and [`positions`] (the transaction and its statements), `partitions`, `migrate`,
+//! `expiry` (how claims end), `import` (how they came).
 
 mod connect;
 mod durability;
@@ -27,9 +28,19 @@ mod migrate;
 mod partitions;
 pub mod positions;
 
+mod clock;
+mod expiry;
+mod import;
+
+pub use clock::database_clock;
 pub use connect::{ConnectError, PgSettings, connect};
 pub use durability::check_durability;
 pub use errors::{StoreErrorClass, class_of, classify, classify_commit, store_error};
+pub use expiry::{
+    DeletedClaims, DroppedPartitions, FloorMove, Kept, KeptPartition, Removal, Retention, advance_floor,
+    delete_expired_claims, drop_expired_partitions,
+};
+pub use import::{ImportedClaims, RefusedId, import_claims};
 pub use migrate::{MigrationError, migrate, migrate_delivery};
 pub use partitions::{MAINTENANCE_LOCK, PartitionDay, PartitionPlan, ensure_partitions};
 pub use unit::{PgStore, PgUnit, UnitLimits};

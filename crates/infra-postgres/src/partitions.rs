@@ -14,6 +14,9 @@ use crate::errors::store_error;
 /// The advisory lock of everyone who changes the partitions of the claims table: the ASCII codes of "delivery".
 pub const MAINTENANCE_LOCK: i64 = 0x6465_6c69_7665_7279;
 
+/// The comment on a table that is detached in order to be dropped.
+pub(crate) const EXPIRING: &str = "delivery: detached to be dropped";
+
 const MILLIS_OF_DAY: i64 = 86_400_000;
 
 /// How many partitions one transaction makes: each takes a handful of entries in the server's lock table, which
@@ -36,13 +39,22 @@ impl PartitionDay {
         format!("processed_event_p{year:04}{month:02}{day:02}")
     }
 
+    /// The day whose partition has this name.
+    pub(crate) fn named(table: &str) -> Option<Self> {
+        let digits = table.strip_prefix("processed_event_p")?;
+        let (year, rest) = digits.split_at_checked(digits.len().checked_sub(4)?)?;
+        let (month, day) = rest.split_at_checked(2)?;
+        let named = Self::of_civil(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?)?;
+        (named.name() == table).then_some(named)
+    }
+
     /// The smallest id of the day.
     fn from(self) -> EventId {
         EventId::first_at(UnixMillis(self.0 * MILLIS_OF_DAY))
     }
 
     /// The smallest id of the next day; the last day that an id can hold has none.
-    fn until(self) -> Option<EventId> {
+    pub(crate) fn until(self) -> Option<EventId> {
         let next = UnixMillis((self.0 + 1) * MILLIS_OF_DAY);
         let id = EventId::first_at(next);
         (id.made_at() == next).then_some(id)
@@ -62,6 +74,23 @@ impl PartitionDay {
         (year, month, day)
     }
 
+    /// The inverse of [`Self::civil`]; what is no date may become any day.
+    fn of_civil(year: i64, month: i64, day: i64) -> Option<Self> {
+        let year = year.checked_sub(i64::from(month <= 2))?;
+        let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+        let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        let days = era.checked_mul(146_097)?.checked_add(day_of_era)?.checked_sub(719_468)?;
+        (days >= 0).then_some(Self(days))
+    }
+
+    /// The statements that make the day's partition, or take its table back.
+    pub(crate) fn definition(self) -> String {
+        let mut sql = String::new();
+        self.write_definition(&mut sql).expect("a String takes every write");
+        sql
+    }
+
     /// Made apart and then attached: `create table … partition of` takes an exclusive lock on the parent and would
     /// wait behind every open unit, with every later unit behind it; ATTACH takes one that inserts do not mind.
     ///
@@ -76,9 +105,11 @@ impl PartitionDay {
         )?;
         write!(sql, "alter table processed_event attach partition {name} for values from ('{}') to ", self.from())?;
         match self.until() {
-            Some(id) => writeln!(sql, "('{id}');"),
-            None => writeln!(sql, "(maxvalue);"),
+            Some(id) => writeln!(sql, "('{id}');")?,
+            None => writeln!(sql, "(maxvalue);")?,
         }
+        // Whoever meant to drop it has to decide anew.
+        writeln!(sql, "comment on table {name} is null;")
     }
 }
 
@@ -140,12 +171,16 @@ async fn make(pool: &PgPool, days: &[PartitionDay]) -> sqlx::Result<usize> {
     sqlx::query("select pg_advisory_xact_lock($1)").bind(MAINTENANCE_LOCK).execute(&mut *transaction).await?;
     // Somebody else may have made them while this one waited for its turn.
     let missing = missing(&mut transaction, days.iter().copied().collect()).await?;
-    let mut sql = String::new();
-    for day in &missing {
-        day.write_definition(&mut sql).expect("a String takes every write");
-    }
     if missing.is_empty() {
         return transaction.rollback().await.map(|()| 0);
+    }
+    let mut sql = String::new();
+    for day in &missing {
+        if half_detached(&mut transaction, *day).await? {
+            writeln!(sql, "alter table processed_event detach partition {} finalize;", day.name())
+                .expect("a String takes every write");
+        }
+        sql.push_str(&day.definition());
     }
     // The text is made of a constant, digits and ids of our own.
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *transaction).await?;
@@ -156,8 +191,7 @@ async fn make(pool: &PgPool, days: &[PartitionDay]) -> sqlx::Result<usize> {
     Ok(missing.len())
 }
 
-/// A partition whose detaching was begun and not finished counts as missing: it takes no rows any more. ATTACH
-/// then fails, because it has to be finished (`alter table … detach partition … finalize`) first.
+/// A partition whose detaching was begun and not finished counts as missing: it takes no rows any more.
 async fn missing(connection: &mut PgConnection, asked: BTreeSet<PartitionDay>) -> sqlx::Result<BTreeSet<PartitionDay>> {
     let present: BTreeSet<String> = sqlx::query_scalar(
         "select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid \
@@ -168,6 +202,18 @@ async fn missing(connection: &mut PgConnection, asked: BTreeSet<PartitionDay>) -
     .into_iter()
     .collect();
     Ok(asked.into_iter().filter(|day| !present.contains(&day.name())).collect())
+}
+
+/// Whether the day's table has to be detached to the end before it can be attached: who began it was cut off, for
+/// [`MAINTENANCE_LOCK`] is not held by anybody else.
+async fn half_detached(connection: &mut PgConnection, day: PartitionDay) -> sqlx::Result<bool> {
+    sqlx::query_scalar(
+        "select exists (select from pg_inherits where inhparent = to_regclass('processed_event') \
+         and inhrelid = to_regclass($1) and inhdetachpending)",
+    )
+    .bind(day.name())
+    .fetch_one(connection)
+    .await
 }
 
 #[cfg(test)]
@@ -195,6 +241,14 @@ mod tests {
             (2_932_897, "100000101"),
         ] {
             assert_eq!(day(number).name(), format!("processed_event_p{date}"), "day {number}");
+            assert_eq!(PartitionDay::named(&format!("processed_event_p{date}")), Some(day(number)));
+        }
+        for other in ["", "x", "_p", "_p1", "_p2026120", "_p20260230", "_p20261301", "_p20260100", "_p+20260101"] {
+            assert_eq!(PartitionDay::named(&format!("processed_event{other}")), None, "{other}");
+        }
+        for strange in ["_pé0101", "_p2026é01", "_p99999999999999999990101", "_p92233720368547758070101", "_p00010101"]
+        {
+            assert_eq!(PartitionDay::named(&format!("processed_event{strange}")), None, "{strange}");
         }
     }
 
@@ -204,6 +258,7 @@ mod tests {
         for number in 0..292_194 {
             assert_eq!(day(number).civil(), expected, "day {number}");
             let (year, month, day) = expected;
+            assert_eq!(PartitionDay::of_civil(year, month, day), Some(PartitionDay(number)));
             let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
             let last = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][month as usize - 1];
             expected = match (day == last, month) {
@@ -226,9 +281,8 @@ mod tests {
     #[test]
     fn the_last_day_of_all_ids_has_no_upper_bound() {
         let last = PartitionDay::of(UnixMillis((1 << 48) - 1));
-        let mut sql = String::new();
-        last.write_definition(&mut sql).expect("a String takes every write");
-        assert!(sql.contains("processed_event_p108890802 ") && sql.ends_with("to (maxvalue);\n"), "{sql}");
+        let sql = last.definition();
+        assert!(sql.contains("processed_event_p108890802 ") && sql.contains("to (maxvalue);\n"), "{sql}");
         assert_eq!(PartitionDay::of(UnixMillis(-1)), day(0));
     }
 

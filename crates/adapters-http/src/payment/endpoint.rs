@@ -56,7 +56,9 @@ mod tests {
     #[test]
     fn only_plain_http_to_another_machine_is_in_the_clear() {
         let clear = |base| is_in_the_clear(&charges_url(base).expect(base));
-        for base in ["http://pay.test", "http://10.0.0.1:80", "http://[fe80::1]", "http://localhost.pay.test", "http://0.0.0.0"] {
+        for base in
+            ["http://pay.test", "http://10.0.0.1:80", "http://[fe80::1]", "http://localhost.pay.test", "http://0.0.0.0"]
+        {
             assert!(clear(base), "{base}");
         }
         for base in [

@@ -53,8 +53,12 @@ pub(super) fn classify_look_up(
     let reason = || reason_of(answer, provider_text(body, api_key));
     match (answer.status.as_u16(), &answer.body) {
         (200, AnswerBody::Whole(body)) => match serde_json::from_slice(body) {
-            Ok(listed) => meaning(listed, order, answer, now),
-            Err(error) => Err(not_as_agreed(reason(), &format!("no list of charges: {error}"))),
+            Ok(listed) => meaning(listed, order, answer, api_key, now),
+            // The parser's words hold the provider's.
+            Err(error) => {
+                let error = provider_text(error.to_string().as_bytes(), api_key);
+                Err(not_as_agreed(reason(), &format!("no list of charges: {error}")))
+            }
         },
         (200, AnswerBody::TooLong(_)) => Err(not_as_agreed(reason(), "longer than the charges of one key can be")),
         (200, AnswerBody::Cut(_, error)) => {
@@ -71,16 +75,18 @@ fn meaning(
     listed: Listed,
     order: &OrderConfirmed,
     answer: &Answer<'_>,
+    api_key: Option<&Secret>,
     now: SystemTime,
 ) -> Result<LookUp, GatewayError> {
     let key = order.id().to_string();
     let said = || format!("{} answered {}", answer.request, answer.status);
+    let tells_of = |entry: &Entry| format!("{}: {}", said(), entry.text(api_key));
     let of_another_key = |entry: &Entry| entry.idempotency_key.as_ref().is_some_and(|k| !k.eq_ignore_ascii_case(&key));
     if listed.charges.iter().any(of_another_key) {
         return Err(not_as_agreed(said(), "with charges of other keys"));
     }
     if let Some(other) = listed.charges.iter().find(|entry| !entry.is_of(order)) {
-        return Err(GatewayError::KeyReused { reason: format!("{}: the key belongs to {}", said(), other.text()) });
+        return Err(GatewayError::KeyReused { reason: format!("{}, for which the key was used", tells_of(other)) });
     }
     let of_status = |status: &str| listed.charges.iter().filter(|entry| entry.status == status).collect::<Vec<_>>();
     let (succeeded, pending, failed) = (of_status("succeeded"), of_status("pending"), of_status("failed"));
@@ -95,10 +101,10 @@ fn meaning(
         return Ok(LookUp::Pending);
     }
     if let Some(unknown) = listed.charges.iter().find(|entry| entry.status != "failed") {
-        return Err(transient(format!("{}: {}, a status not known here", said(), unknown.text()), answer.headers, now));
+        return Err(transient(format!("{}, a status not known here", tells_of(unknown)), answer.headers, now));
     }
     Ok(match failed.first() {
-        Some(failed) => LookUp::Failed { reason: format!("{}: {}", said(), failed.text()) },
+        Some(failed) => LookUp::Failed { reason: tells_of(failed) },
         None => LookUp::NotFound,
     })
 }
@@ -117,10 +123,11 @@ impl Entry {
     }
 
     /// In words, bounded as everything of the provider's.
-    fn text(&self) -> String {
+    fn text(&self, api_key: Option<&Secret>) -> String {
         let Self { order_id, amount, currency, status, .. } = self;
         let id = self.id.as_str().unwrap_or("without an id");
-        provider_text(format!("charge {id} of {amount} {currency} for order {order_id}, {status}").as_bytes(), None)
+        let text = format!("charge {id} of {amount} {currency} for order {order_id}, {status}");
+        provider_text(text.as_bytes(), api_key)
     }
 }
 

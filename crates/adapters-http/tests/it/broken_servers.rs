@@ -91,6 +91,15 @@ async fn each_status_reaches_its_class() {
 }
 
 #[tokio::test]
+async fn a_charge_that_is_pending_is_told_from_a_failure() {
+    let pending = Step::Answer(answer("202 Accepted", &["retry-after: 7"], r#"{"id":"ch_1","status":"pending"}"#));
+    let outcome = charge_at(&ScriptedServer::start(vec![pending]).await).await;
+    let Err(GatewayError::Pending { reason, retry_after }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(retry_after, Some(Duration::from_secs(7)));
+    assert!(reason.starts_with("POST /charges answered 202 Accepted: "), "{reason}");
+}
+
+#[tokio::test]
 async fn retry_after_is_passed_on() {
     for (status, effect) in [
         ("429 Too Many Requests", Effect::None),
@@ -206,5 +215,9 @@ async fn settings_that_cannot_work_are_refused_without_showing_the_key() {
     }
     let zero = PaymentSettings { call_timeout: Duration::ZERO, ..settings("http://pay.test") };
     assert!(matches!(HttpPaymentGateway::new(zero), Err(PaymentConfigError::Timeout)));
+    assert!(gateway("http://pay.test").sends_its_key_in_the_clear());
+    assert!(!gateway("https://pay.test").sends_its_key_in_the_clear());
+    let keyless = HttpPaymentGateway::new(PaymentSettings::new("http://pay.test")).unwrap();
+    assert!(!keyless.sends_its_key_in_the_clear());
     assert!(!format!("{:?} {:?}", settings("http://pay.test"), gateway("http://pay.test")).contains(API_KEY));
 }

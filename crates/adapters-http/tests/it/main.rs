@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test's own helper may panic")]
 
 mod broken_servers;
+mod look_up;
+mod metrics;
 mod operations;
 mod orders;
 mod sandbox_provider;

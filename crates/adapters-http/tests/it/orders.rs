@@ -30,6 +30,11 @@ pub(crate) fn gateway(base_url: &str) -> HttpPaymentGateway {
     HttpPaymentGateway::new(settings(base_url)).expect("the settings are fine")
 }
 
+/// One whose provider offers a look-up.
+pub(crate) fn asking_gateway(base_url: &str) -> HttpPaymentGateway {
+    HttpPaymentGateway::new(PaymentSettings { look_up: true, ..settings(base_url) }).expect("the settings are fine")
+}
+
 pub(crate) fn impatient_gateway(base_url: &str) -> HttpPaymentGateway {
     let call_timeout = Duration::from_millis(300);
     HttpPaymentGateway::new(PaymentSettings { call_timeout, ..settings(base_url) }).expect("the settings are fine")

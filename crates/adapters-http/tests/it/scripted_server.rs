@@ -105,7 +105,8 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
         }
         let text = String::from_utf8_lossy(&bytes);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.map_or(Some(0), |length| length.parse::<usize>().ok())?;
         if body.len() >= length {
             return Some(text.into_owned());
         }

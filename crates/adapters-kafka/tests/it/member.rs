@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adapters_kafka::{KafkaSettings, KafkaStream};
-use core_delivery::ports::{Progress, RecordStream, StreamControl, StreamEvent};
+use core_delivery::ports::{Arrival, Progress, RecordStream, StreamControl, StreamEvent};
 use core_delivery::record::{Assignment, Committable, LaneId, Record, Topic};
 use tokio::time::timeout;
 
@@ -20,6 +20,10 @@ pub(crate) struct Member {
     pub(crate) records: BTreeMap<LaneId, Vec<Record>>,
     pub(crate) revoked: Vec<Assignment>,
     pub(crate) lost: Vec<Assignment>,
+    /// What was told of each lane at its last assignment.
+    pub(crate) arrivals: BTreeMap<LaneId, Arrival>,
+    /// Whether an assigned lane starts by itself, where the group's offset is.
+    pub(crate) starts: bool,
     settled: BTreeMap<LaneId, usize>,
 }
 
@@ -33,6 +37,8 @@ impl Member {
             records: BTreeMap::new(),
             revoked: Vec::new(),
             lost: Vec::new(),
+            arrivals: BTreeMap::new(),
+            starts: true,
             settled: BTreeMap::new(),
         }
     }
@@ -41,7 +47,11 @@ impl Member {
     pub(crate) async fn step(&mut self) -> bool {
         match timeout(LIMIT, self.stream.next()).await.expect("an event within the limit") {
             None => return false,
-            Some(StreamEvent::Assigned(assignment)) => {
+            Some(StreamEvent::Assigned(assignment, arrival)) => {
+                if self.starts {
+                    self.control.start(&assignment, arrival.committed.unwrap_or(arrival.first));
+                }
+                self.arrivals.insert(assignment.lane.clone(), arrival);
                 self.records.insert(assignment.lane.clone(), Vec::new());
                 self.settled.insert(assignment.lane.clone(), 0);
                 self.owned.insert(assignment.lane.clone(), assignment);
@@ -92,6 +102,15 @@ impl Member {
     pub(crate) fn lane(&self, partition: i32) -> Assignment {
         let found = self.owned.values().find(|assignment| assignment.lane.partition == partition);
         found.expect("owned").clone()
+    }
+
+    pub(crate) fn arrival(&self, partition: i32) -> &Arrival {
+        &self.arrivals[&self.lane(partition).lane]
+    }
+
+    /// Starts a lane at an offset.
+    pub(crate) fn begin(&self, partition: i32, at: i64) {
+        self.control.start(&self.lane(partition), Committable(at));
     }
 
     pub(crate) fn payloads(&self, partition: i32) -> Vec<String> {

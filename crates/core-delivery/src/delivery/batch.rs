@@ -3,8 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-use async_lock::Semaphore;
+use std::time::Duration;
 
 use crate::claim::{Claim, Claimed, ConsumerGroup, DedupKey};
 use crate::event::{Event, EventId};
@@ -15,8 +14,9 @@ use crate::ports::{
 use crate::record::{Committable, LaneId, LogIdentity};
 
 use super::backoff::{Backoff, jitter};
+use super::calls::Calls;
 use super::lane::Delivery;
-use super::perform::{Performed, perform};
+use super::perform::{Performed, Straggler, perform};
 use super::verdict::Failure;
 use super::watermark::Outlook;
 
@@ -32,14 +32,38 @@ pub struct Batch<F, H> {
     /// The group that claims.
     pub group: ConsumerGroup,
     /// Bounds the calls in flight over all lanes.
-    pub calls: Arc<Semaphore>,
+    pub calls: Calls,
+    /// How long the calls of a unit may hold it; what takes longer outlives it.
+    pub straggler_deadline: Duration,
     /// For the pauses between colliding units.
     pub runtime: Arc<dyn Runtime>,
 }
 
-/// Receipts of performed events whose unit did not commit: they are recorded by a later unit instead of performing
-/// the event again.
-pub type Receipts<R> = HashMap<EventId, R>;
+/// What calls brought, or will bring, that no unit has recorded yet: a later unit records it instead of performing the
+/// event again.
+#[derive(Debug)]
+pub struct Unrecorded<R> {
+    /// Receipts of events whose unit did not commit, or whose call outlived it.
+    pub receipts: HashMap<EventId, R>,
+    /// Calls that outlived their unit and still run.
+    pub stragglers: Vec<Straggler<R>>,
+}
+
+impl<R> Default for Unrecorded<R> {
+    fn default() -> Self {
+        Self { receipts: HashMap::new(), stragglers: vec![] }
+    }
+}
+
+impl<R> Unrecorded<R> {
+    /// The outcome of an event that must not be performed now, because its call, or one of its key, still runs.
+    fn holds(&self, event: EventId, key: &str) -> Option<Outcome> {
+        if self.stragglers.iter().any(|straggler| straggler.event == event) {
+            return Some(Outcome::Straggling);
+        }
+        self.stragglers.iter().any(|straggler| straggler.key == key).then_some(Outcome::Postponed)
+    }
+}
 
 /// What became of the deliveries of a batch, in delivered order.
 #[derive(Debug)]
@@ -78,6 +102,8 @@ pub enum Outcome {
     Failed(Failure),
     /// Nothing happened to it: it stays where it is.
     Postponed,
+    /// Its call is still running; its claim was released.
+    Straggling,
 }
 
 /// Why a batch could not go on.
@@ -116,7 +142,7 @@ where
     pub async fn run<E>(
         &self,
         deliveries: Vec<Delivery<E>>,
-        receipts: &mut Receipts<H::Receipt>,
+        unrecorded: &mut Unrecorded<H::Receipt>,
         plan: Option<&PositionPlan>,
     ) -> BatchReport<E>
     where
@@ -127,15 +153,15 @@ where
         let leaders: Vec<&Delivery<E>> = deliveries.iter().filter(|d| seen.insert(d.event.id())).collect();
         drop(seen);
         let step = |outcomes: &Outcomes| plan.and_then(|plan| self.step(plan, &deliveries, outcomes));
-        let attempted = match self.attempt(&leaders, receipts, &step).await {
-            Err(StoreError::Rejected { .. }) if leaders.len() > 1 => self.isolate(&leaders, receipts).await,
+        let attempted = match self.attempt(&leaders, unrecorded, &step).await {
+            Err(StoreError::Rejected { .. }) if leaders.len() > 1 => self.isolate(&leaders, unrecorded).await,
             Err(error @ StoreError::Rejected { .. }) if leaders.len() == 1 => {
                 let id = leaders[0].event.id();
-                let failure = Outcome::Failed(rejected(&error, id, receipts));
+                let failure = Outcome::Failed(rejected(&error, id, unrecorded));
                 Attempted { outcomes: HashMap::from([(id, failure)]), interruption: None, stored: None }
             }
             Err(error) => Attempted {
-                outcomes: leaders.iter().map(|d| (d.event.id(), Outcome::Postponed)).collect(),
+                outcomes: leaders.iter().map(|d| (d.event.id(), still_open(d, unrecorded))).collect(),
                 interruption: Some(Interruption::Store(error)),
                 stored: None,
             },
@@ -167,7 +193,7 @@ where
     }
 
     /// Each event in a unit of its own, in delivered order, up to the first interruption.
-    async fn isolate<E>(&self, deliveries: &[&Delivery<E>], receipts: &mut Receipts<H::Receipt>) -> Attempted
+    async fn isolate<E>(&self, deliveries: &[&Delivery<E>], unrecorded: &mut Unrecorded<H::Receipt>) -> Attempted
     where
         E: Event,
         H: EventHandler<E, F::Unit>,
@@ -177,19 +203,19 @@ where
         for delivery in deliveries {
             let id = delivery.event.id();
             if interruption.is_some() {
-                outcomes.insert(id, Outcome::Postponed);
+                outcomes.insert(id, still_open(delivery, unrecorded));
                 continue;
             }
-            match self.attempt(std::slice::from_ref(delivery), receipts, &|_| None).await {
+            match self.attempt(std::slice::from_ref(delivery), unrecorded, &|_| None).await {
                 Ok(one) => {
                     outcomes.extend(one.outcomes);
                     interruption = one.interruption;
                 }
                 Err(error @ StoreError::Rejected { .. }) => {
-                    outcomes.insert(id, Outcome::Failed(rejected(&error, id, receipts)));
+                    outcomes.insert(id, Outcome::Failed(rejected(&error, id, unrecorded)));
                 }
                 Err(error) => {
-                    outcomes.insert(id, Outcome::Postponed);
+                    outcomes.insert(id, still_open(delivery, unrecorded));
                     interruption = Some(Interruption::Store(error));
                 }
             }
@@ -201,7 +227,7 @@ where
     async fn attempt<E>(
         &self,
         deliveries: &[&Delivery<E>],
-        receipts: &mut Receipts<H::Receipt>,
+        unrecorded: &mut Unrecorded<H::Receipt>,
         step: &(impl Fn(&Outcomes) -> Option<PositionStep> + Sync),
     ) -> Result<Attempted, StoreError>
     where
@@ -210,7 +236,7 @@ where
     {
         let mut failures = 0;
         loop {
-            match self.unit(deliveries, receipts, step).await {
+            match self.unit(deliveries, unrecorded, step).await {
                 Err(StoreError::Conflict { .. }) if failures < CONFLICT_TRIES => {
                     failures += 1;
                     self.runtime.sleep(Backoff::CONFLICT.delay(failures, jitter())).await;
@@ -224,7 +250,7 @@ where
     async fn unit<E>(
         &self,
         deliveries: &[&Delivery<E>],
-        receipts: &mut Receipts<H::Receipt>,
+        unrecorded: &mut Unrecorded<H::Receipt>,
         step: &(impl Fn(&Outcomes) -> Option<PositionStep> + Sync),
     ) -> Result<Attempted, StoreError>
     where
@@ -232,8 +258,17 @@ where
         H: EventHandler<E, F::Unit>,
     {
         let mut unit = self.store.begin().await?;
-        let mut outcomes: Outcomes = deliveries.iter().map(|d| (d.event.id(), Outcome::Duplicate)).collect();
-        let fresh = self.claim(&mut unit, deliveries, &mut outcomes).await?;
+        // An earlier run of this unit may have left calls behind.
+        let (mut outcomes, mut free) =
+            (Outcomes::with_capacity(deliveries.len()), Vec::with_capacity(deliveries.len()));
+        for &delivery in deliveries {
+            let held = unrecorded.holds(delivery.event.id(), delivery.event.key());
+            if held.is_none() {
+                free.push(delivery);
+            }
+            outcomes.insert(delivery.event.id(), held.unwrap_or(Outcome::Duplicate));
+        }
+        let fresh = self.claim(&mut unit, &free, &mut outcomes).await?;
         let admissions = if fresh.is_empty() { vec![] } else { self.handler.admit(&mut unit, &fresh).await? };
         assert_eq!(admissions.len(), fresh.len(), "admit answers for each event it was asked for");
 
@@ -246,7 +281,7 @@ where
                     outcomes.insert(id, Outcome::Failed(Failure::refused(refusal)));
                     released.push(self.key(id));
                 }
-                Admission::Proceed => match receipts.remove(&id) {
+                Admission::Proceed => match unrecorded.receipts.remove(&id) {
                     Some(receipt) => {
                         outcomes.insert(id, Outcome::Applied);
                         done.push((claimed, receipt));
@@ -257,7 +292,9 @@ where
         }
 
         let (mut failed, mut interruption) = (vec![], None);
-        for (claimed, performed) in perform(&self.handler, &self.calls, to_perform).await {
+        let performance =
+            perform(&self.handler, &self.calls, &*self.runtime, self.straggler_deadline, to_perform).await;
+        for (claimed, performed) in performance.ended {
             let id = claimed.event().id();
             let outcome = match performed {
                 Performed::Done(receipt) => {
@@ -276,6 +313,10 @@ where
             };
             outcomes.insert(id, outcome);
         }
+        outcomes.extend(performance.open.iter().map(|claimed| (claimed.event().id(), Outcome::Postponed)));
+        outcomes.extend(performance.stragglers.iter().map(|straggler| (straggler.event, Outcome::Straggling)));
+        unrecorded.stragglers.extend(performance.stragglers);
+        failed.extend(performance.open);
         released.extend(failed.iter().map(|claimed| self.key(claimed.event().id())));
 
         let step = step(&outcomes);
@@ -289,12 +330,13 @@ where
             }
         };
         if let Err(error) = committed {
-            receipts.extend(done.into_iter().map(|(claimed, receipt)| (claimed.event().id(), receipt)));
+            let receipts = done.into_iter().map(|(claimed, receipt)| (claimed.event().id(), receipt));
+            unrecorded.receipts.extend(receipts);
             return Err(error);
         }
-        if !receipts.is_empty() {
+        if !unrecorded.receipts.is_empty() {
             // A receipt of an event that turned out to be a duplicate.
-            outcomes.keys().for_each(|id| drop(receipts.remove(id)));
+            outcomes.keys().for_each(|id| drop(unrecorded.receipts.remove(id)));
         }
         Ok(Attempted { outcomes, interruption, stored })
     }
@@ -395,10 +437,15 @@ struct Attempted {
     stored: Option<Committable>,
 }
 
+/// What a delivery is whose unit came to nothing.
+fn still_open<E: Event, R>(delivery: &Delivery<E>, unrecorded: &Unrecorded<R>) -> Outcome {
+    unrecorded.holds(delivery.event.id(), delivery.event.key()).unwrap_or(Outcome::Postponed)
+}
+
 /// The failure of one event whose data the store refuses. If it was performed, the effect is there and only the
 /// ledger is missing: nobody may call that "not done".
-fn rejected<R>(error: &StoreError, event: EventId, receipts: &mut Receipts<R>) -> Failure {
-    match receipts.remove(&event) {
+fn rejected<R>(error: &StoreError, event: EventId, unrecorded: &mut Unrecorded<R>) -> Failure {
+    match unrecorded.receipts.remove(&event) {
         None => Failure::dead(ErrorClass::REJECTED, error_chain(error)),
         Some(_) => Failure {
             effect: Effect::Unknown,
@@ -422,6 +469,8 @@ fn report<E: Event>(deliveries: Vec<Delivery<E>>, attempted: Attempted) -> Batch
             let id = delivery.event.id();
             let outcome = match (&outcomes[&id], told.insert(id)) {
                 (Outcome::Applied, false) => Outcome::Duplicate,
+                // It waits for the first one's call.
+                (Outcome::Straggling, false) => Outcome::Postponed,
                 (outcome, _) => outcome.clone(),
             };
             (delivery, outcome)

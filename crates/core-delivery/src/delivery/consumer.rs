@@ -7,7 +7,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_lock::Semaphore;
 use futures::channel::mpsc;
 use futures::future::FutureExt;
 use futures::stream::StreamExt;
@@ -21,6 +20,7 @@ use crate::ports::{
 use crate::record::{Assignment, Epoch, LaneId};
 
 use super::batch::Batch;
+use super::calls::Calls;
 use super::health::Health;
 use super::lane::Lane;
 use super::lane_driver::{Exit, Input, LaneDriver};
@@ -37,6 +37,8 @@ pub struct ConsumerSettings {
     pub batch_max: usize,
     /// The most calls in flight over all lanes.
     pub calls_max: usize,
+    /// How long the calls of a unit may hold it; what takes longer is awaited beside the next units.
+    pub straggler_deadline: Duration,
     /// How far in the future an event id may lie.
     pub clock_skew: Duration,
 }
@@ -116,7 +118,8 @@ where
             store: self.store,
             handler: self.handler,
             group: self.settings.topology.group.clone(),
-            calls: Arc::new(Semaphore::new(self.settings.calls_max)),
+            calls: Calls::new(self.settings.calls_max),
+            straggler_deadline: self.settings.straggler_deadline,
             runtime: Arc::clone(&self.runtime),
         };
         let (told, mut ended) = mpsc::unbounded();

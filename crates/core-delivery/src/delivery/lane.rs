@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::History;
-use crate::event::{Event, UnixMillis};
+use crate::event::{Event, EventId, UnixMillis};
 use crate::headers::Journey;
 use crate::ports::{Decoded, ErrorClass, IgnoreReason, Progress};
 use crate::record::{Assignment, Committable, LaneId, Record};
@@ -37,6 +37,17 @@ impl<E> Delivery<E> {
     }
 }
 
+impl<E: Event> Delivery<E> {
+    fn is_due(&self, now: UnixMillis) -> bool {
+        self.due.is_none_or(|due| due <= now)
+    }
+
+    /// Whether `other` must wait for this one: the same key, or the same event under another key.
+    fn holds(&self, other: &Self) -> bool {
+        self.event.key() == other.event.key() || self.event.id() == other.event.id()
+    }
+}
+
 /// What became of a record at the door.
 #[derive(Debug)]
 pub enum Admitted {
@@ -56,7 +67,10 @@ pub struct Lane<E> {
     tier_delay: Duration,
     clock_skew: Duration,
     watermark: Watermark,
+    /// In delivered order.
     waiting: VecDeque<Delivery<E>>,
+    /// Their calls outlived their units; nothing else of their keys may start (D-6).
+    straggling: Vec<Delivery<E>>,
     unit_runs: bool,
 }
 
@@ -72,6 +86,7 @@ impl<E: Event> Lane<E> {
             clock_skew,
             watermark: Watermark::new(epoch),
             waiting: VecDeque::new(),
+            straggling: vec![],
             unit_runs: false,
         }
     }
@@ -132,18 +147,75 @@ impl<E: Event> Lane<E> {
         if self.unit_runs {
             return Vec::new();
         }
-        let ready = self.waiting.iter().take(max).take_while(|delivery| delivery.due.is_none_or(|due| due <= now));
-        let ready = ready.count();
-        self.unit_runs = ready > 0;
-        self.waiting.drain(..ready).collect()
+        let batch = if self.straggling.is_empty() {
+            let ready = self.waiting.iter().take(max).take_while(|delivery| delivery.is_due(now)).count();
+            self.waiting.drain(..ready).collect()
+        } else {
+            let straggling = std::mem::take(&mut self.straggling);
+            let free = |delivery: &Delivery<E>| {
+                let held = straggling.iter().any(|straggler| straggler.holds(delivery));
+                !held && delivery.is_due(now)
+            };
+            let batch = self.take(max, free);
+            self.straggling = straggling;
+            batch
+        };
+        self.unit_runs = !batch.is_empty();
+        batch
+    }
+
+    /// A unit of those waiting deliveries whose events satisfy `wanted`, due or not.
+    pub fn batch_of(&mut self, wanted: impl Fn(EventId) -> bool) -> Vec<Delivery<E>> {
+        if self.unit_runs {
+            return Vec::new();
+        }
+        let batch = self.take(usize::MAX, |delivery| wanted(delivery.event.id()));
+        self.unit_runs = !batch.is_empty();
+        batch
+    }
+
+    fn take(&mut self, max: usize, wanted: impl Fn(&Delivery<E>) -> bool) -> Vec<Delivery<E>> {
+        let mut batch = vec![];
+        let mut kept = VecDeque::with_capacity(self.waiting.len());
+        for delivery in self.waiting.drain(..) {
+            if batch.len() < max && wanted(&delivery) {
+                batch.push(delivery);
+            } else {
+                kept.push_back(delivery);
+            }
+        }
+        self.waiting = kept;
+        batch
     }
 
     /// The unit has ended; `postponed` are its deliveries that must be tried again, in delivered order.
     pub fn unit_ended(&mut self, postponed: Vec<Delivery<E>>) {
         self.unit_runs = false;
+        let last = postponed.last().map(|delivery| delivery.ticket);
+        let in_order = self.waiting.front().is_none_or(|first| Some(first.ticket) > last);
         for delivery in postponed.into_iter().rev() {
             self.waiting.push_front(delivery);
         }
+        if !in_order {
+            self.waiting.make_contiguous().sort_unstable_by_key(|delivery| delivery.ticket);
+        }
+    }
+
+    /// The delivery's call outlived its unit.
+    pub fn straggles(&mut self, delivery: Delivery<E>) {
+        self.straggling.push(delivery);
+    }
+
+    /// The call of a straggler has ended; its delivery, to be sent on or to be [`put back`](Self::put_back).
+    pub fn straggler_ended(&mut self, event: EventId) -> Option<Delivery<E>> {
+        let index = self.straggling.iter().position(|delivery| delivery.event.id() == event)?;
+        Some(self.straggling.swap_remove(index))
+    }
+
+    /// The delivery is to be tried again, at its place.
+    pub fn put_back(&mut self, delivery: Delivery<E>) {
+        let place = self.waiting.partition_point(|waiting| waiting.ticket < delivery.ticket);
+        self.waiting.insert(place, delivery);
     }
 
     /// When the first waiting event may be tried, if something waits and no unit runs.
@@ -177,7 +249,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event::EventId;
     use crate::record::{Epoch, Offset, Topic};
 
     #[derive(Debug)]
@@ -194,9 +265,24 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(1_000_000);
 
+    #[derive(Debug)]
+    struct Keyed(EventId, String);
+
+    impl Event for Keyed {
+        fn id(&self) -> EventId {
+            self.0
+        }
+        fn key(&self) -> &str {
+            &self.1
+        }
+    }
+
+    fn assignment() -> Assignment {
+        Assignment { lane: LaneId { topic: Topic::new("t"), partition: 0 }, epoch: Epoch(1) }
+    }
+
     fn lane(stage: Stage) -> Lane<Probe> {
-        let assignment = Assignment { lane: LaneId { topic: Topic::new("t"), partition: 0 }, epoch: Epoch(1) };
-        Lane::new(assignment, stage, Duration::from_secs(10), Duration::from_secs(300))
+        Lane::new(assignment(), stage, Duration::from_secs(10), Duration::from_secs(300))
     }
 
     fn record(offset: i64, written: UnixMillis) -> Record {
@@ -256,6 +342,32 @@ mod tests {
         let damaged = Record { unreadable_headers: 1, ..record(0, NOW) };
         let event = Decoded::Event(Probe(EventId::at(NOW, [0; 10])));
         assert!(matches!(lane.admit(damaged, event, NOW), Admitted::Refused(..)));
+    }
+
+    #[test]
+    fn a_straggler_holds_its_key_and_comes_back_at_its_place() {
+        let keyed = |offset, key: &str| {
+            let event = Keyed(EventId::at(NOW, [offset; 10]), key.to_owned());
+            (record(i64::from(offset), NOW), Decoded::Event(event))
+        };
+        let mut lane: Lane<Keyed> = Lane::new(assignment(), Stage::Source, Duration::ZERO, Duration::from_secs(300));
+        for (offset, key) in [(0, "a"), (1, "b"), (2, "a"), (3, "c")] {
+            let (record, event) = keyed(offset, key);
+            assert!(matches!(lane.admit(record, event, NOW), Admitted::Waiting));
+        }
+        let mut batch = lane.next_batch(NOW, 2);
+        let second = batch.pop().expect("two");
+        let straggler = batch.pop().expect("two");
+        let event = straggler.event.id();
+        lane.straggles(straggler);
+        lane.unit_ended(vec![second]);
+        let offsets = |batch: &[Delivery<Keyed>]| batch.iter().map(|d| d.record.offset.0).collect::<Vec<_>>();
+        let batch = lane.next_batch(NOW, 10);
+        assert_eq!(offsets(&batch), [1, 3], "offset 2 has the straggler's key");
+        lane.unit_ended(batch);
+        let straggler = lane.straggler_ended(event).expect("it was there");
+        lane.put_back(straggler);
+        assert_eq!(offsets(&lane.next_batch(NOW, 10)), [0, 1, 2, 3]);
     }
 
     proptest! {

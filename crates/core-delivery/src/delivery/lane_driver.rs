@@ -10,16 +10,17 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{pin_mut, select_biased};
 
-use crate::event::Event;
+use crate::event::{Event, EventId};
 use crate::ports::{Arrival, EventHandler, UnitOfWorkFactory};
 use crate::record::{Assignment, Committable, Record};
 
 use super::backoff::{Backoff, jitter};
-use super::batch::{BatchReport, Interruption, Outcome, PositionPlan, Receipts};
+use super::batch::{BatchReport, Interruption, Outcome, PositionPlan, Unrecorded};
 use super::consumer::Pipeline;
 use super::courier;
 use super::lane::{Admitted, Delivery, Lane};
 use super::lane_start::start_lane;
+use super::perform::Performed;
 use super::routing::dispatch;
 use super::verdict::{Failure, Verdict};
 use super::watermark::Ticket;
@@ -66,18 +67,20 @@ where
     store_soon: Option<BoxFuture<'static, ()>>,
     inputs: mpsc::UnboundedReceiver<Input>,
     unit: Option<oneshot::Receiver<UnitEnd<E, H::Receipt>>>,
-    receipts: Receipts<H::Receipt>,
+    unrecorded: Unrecorded<H::Receipt>,
+    stragglers: FuturesUnordered<BoxFuture<'static, (EventId, Performed<H::Receipt>)>>,
     copies: FuturesUnordered<BoxFuture<'static, (Ticket, Verdict)>>,
     pause: Option<BoxFuture<'static, ()>>,
     interruptions: u32,
     draining: bool,
 }
 
-type UnitEnd<E, R> = (BatchReport<E>, Receipts<R>);
+type UnitEnd<E, R> = (BatchReport<E>, Unrecorded<R>);
 
 enum Wake<E, R> {
     Input(Option<Input>),
     Unit(Result<UnitEnd<E, R>, oneshot::Canceled>),
+    Straggled(EventId, Performed<R>),
     Copied(Ticket, Verdict),
     Store,
     Time,
@@ -106,7 +109,8 @@ where
             store_soon: None,
             inputs,
             unit: None,
-            receipts: Receipts::new(),
+            unrecorded: Unrecorded::default(),
+            stragglers: FuturesUnordered::new(),
             copies: FuturesUnordered::new(),
             pause: None,
             interruptions: 0,
@@ -133,7 +137,7 @@ where
         loop {
             self.start_unit();
             self.report();
-            if self.draining && self.unit.is_none() && self.copies.is_empty() {
+            if self.draining && self.unit.is_none() && self.copies.is_empty() && self.stragglers.is_empty() {
                 return Exit::Released;
             }
             match self.wake().await {
@@ -142,9 +146,14 @@ where
                 Wake::Input(Some(Input::Records(records))) => {
                     records.into_iter().for_each(|record| self.admit(record));
                 }
-                Wake::Unit(Ok((report, receipts))) => {
+                Wake::Straggled(event, performed) => self.straggled(event, performed),
+                Wake::Unit(Ok((report, mut unrecorded))) => {
                     self.unit = None;
-                    self.receipts = receipts;
+                    for straggler in unrecorded.stragglers.drain(..) {
+                        let event = straggler.event;
+                        self.stragglers.push(straggler.outcome.map(move |performed| (event, performed)).boxed());
+                    }
+                    self.unrecorded.receipts.extend(unrecorded.receipts);
                     if let Some(exit) = self.unit_ended(report) {
                         return exit;
                     }
@@ -202,6 +211,7 @@ where
         select_biased! {
             input = self.inputs.next() => Wake::Input(input),
             ended = unit => Wake::Unit(ended),
+            (event, performed) = self.stragglers.select_next_some() => Wake::Straggled(event, performed),
             (ticket, verdict) = self.copies.select_next_some() => Wake::Copied(ticket, verdict),
             () = store => Wake::Store,
             () = time => Wake::Time,
@@ -215,15 +225,23 @@ where
             return;
         }
         if self.draining {
-            return if self.copies.is_empty() && self.unstored() {
-                self.run_unit(vec![])
-            };
+            return self.start_last_unit();
         }
         let batch = self.lane.next_batch(self.pipeline.runtime.now(), self.pipeline.settings.batch_max);
         if !batch.is_empty() {
             self.run_unit(batch);
         } else if self.unstored() && self.store_soon.is_none() {
             self.store_soon = Some(self.pipeline.runtime.sleep(STORE_INTERVAL));
+        }
+    }
+
+    /// What a lane that ends still owes the store: the receipts of calls that outlived their units, and the position of
+    /// records that got their verdict outside of a unit.
+    fn start_last_unit(&mut self) {
+        let receipts = &self.unrecorded.receipts;
+        let batch = self.lane.batch_of(|event| receipts.contains_key(&event));
+        if !batch.is_empty() || self.copies.is_empty() && self.stragglers.is_empty() && self.unstored() {
+            self.run_unit(batch);
         }
     }
 
@@ -244,7 +262,7 @@ where
     fn run_unit(&mut self, batch: Vec<Delivery<E>>) {
         let (told, ended) = oneshot::channel();
         let pipeline = Arc::clone(&self.pipeline);
-        let mut receipts = std::mem::take(&mut self.receipts);
+        let mut unrecorded = std::mem::take(&mut self.unrecorded);
         let plan = PositionPlan {
             lane: self.assignment.lane.clone(),
             identity: self.arrival.identity.clone(),
@@ -255,10 +273,10 @@ where
         let unit = async move {
             let started = pipeline.runtime.now();
             pipeline.metrics.unit_events.record(batch.len() as f64);
-            let report = pipeline.batch.run(batch, &mut receipts, Some(&plan)).await;
+            let report = pipeline.batch.run(batch, &mut unrecorded, Some(&plan)).await;
             pipeline.metrics.unit_seconds.record(pipeline.runtime.now().since(started).as_secs_f64());
             // The lane may be gone: then nobody waits for the report, and the next owner decides by the claims.
-            drop(told.send((report, receipts)));
+            drop(told.send((report, unrecorded)));
         };
         self.pipeline.runtime.spawn("unit of work", unit.boxed());
         self.unit = Some(ended);
@@ -296,6 +314,10 @@ where
                 }
                 Outcome::Failed(failure) => self.failed(&delivery, &failure),
                 Outcome::Postponed => postponed.push(delivery),
+                Outcome::Straggling => {
+                    tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(), "call outlives its unit");
+                    self.lane.straggles(delivery);
+                }
             }
         }
         self.lane.unit_ended(postponed);
@@ -314,6 +336,26 @@ where
             }
         }
         None
+    }
+
+    /// A call that outlived its unit has ended: its receipt is recorded by the next unit, under a claim of its own.
+    fn straggled(&mut self, event: EventId, performed: Performed<H::Receipt>) {
+        let Some(delivery) = self.lane.straggler_ended(event) else {
+            return;
+        };
+        match performed {
+            Performed::Done(receipt) => {
+                self.unrecorded.receipts.insert(event, receipt);
+                self.lane.put_back(delivery);
+            }
+            Performed::Failed(failure) => self.failed(&delivery, &failure),
+            Performed::Halted(reason) => {
+                self.lane.put_back(delivery);
+                if let Some(reason) = reason {
+                    self.interrupted(&Interruption::Handler(reason));
+                }
+            }
+        }
     }
 
     fn failed(&mut self, delivery: &Delivery<E>, failure: &Failure) {

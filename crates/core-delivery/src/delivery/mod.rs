@@ -3,6 +3,7 @@
 
 mod backoff;
 mod batch;
+mod calls;
 mod consumer;
 mod courier;
 mod health;
@@ -19,11 +20,13 @@ mod verdict;
 mod watermark;
 
 pub use backoff::Backoff;
-pub use batch::{Batch, BatchReport, Interruption, Outcome, PositionPlan, Receipts};
+pub use batch::{Batch, BatchReport, Interruption, Outcome, PositionPlan, Unrecorded};
+pub use calls::Calls;
 pub use consumer::{Consumer, ConsumerError, ConsumerSettings};
 pub use health::Health;
 pub use lane::{Admitted, Delivery, Lane};
 pub use metrics::describe_metrics;
+pub use perform::Straggler;
 pub use retry::{RetrySchedule, Route};
 pub use start::{Alarm, Start, start};
 pub use topology::{Stage, Tier, Topology};

@@ -1,19 +1,24 @@
-//! The calls of one unit: side by side over keys, in delivered order within a key (D-6), bounded over all lanes,
-//! and a panic of one harms no other. Nothing here touches the store.
+//! The calls of one unit: side by side over keys, in delivered order within a key (D-6), bounded over all lanes, and a
+//! panic of one harms no other. A call that takes too long is handed on, so that it does not hold the others. Nothing
+//! here touches the store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use async_lock::Semaphore;
 use futures::future::{BoxFuture, FutureExt};
+use futures::select_biased;
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use crate::claim::Claimed;
-use crate::event::Event;
-use crate::ports::{Effect, ErrorClass, EventHandler};
+use crate::event::{Event, EventId};
+use crate::ports::{Effect, ErrorClass, EventHandler, HandlerError, Runtime};
 
+use super::calls::Calls;
 use super::verdict::{Failure, Retry};
 
 /// What became of a call.
@@ -26,94 +31,159 @@ pub(super) enum Performed<R> {
     Halted(Option<String>),
 }
 
-/// One event of a unit: its proof, and what became of it.
-type Called<E, R> = (Claimed<E>, Performed<R>);
+/// A call that outlived its unit. It owns its data; the claim of its event was released.
+pub struct Straggler<R> {
+    pub(super) event: EventId,
+    pub(super) key: String,
+    pub(super) outcome: BoxFuture<'static, Performed<R>>,
+}
 
-/// The running calls of one key. It owns its data, so that it can outlive the unit that started it.
-type Chain<E, R> = BoxFuture<'static, Vec<Called<E, R>>>;
+impl<R> std::fmt::Debug for Straggler<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Straggler").field("event", &self.event).finish_non_exhaustive()
+    }
+}
 
-/// Performs the events, which are in delivered order, and returns when every call has ended.
+/// What became of the calls of a unit.
+pub(super) struct Performance<E, R> {
+    /// The calls that have ended.
+    pub(super) ended: Vec<(Claimed<E>, Performed<R>)>,
+    /// The calls that go on.
+    pub(super) stragglers: Vec<Straggler<R>>,
+    /// The proofs of everything that has not ended: the stragglers, and what was not started.
+    pub(super) open: Vec<Claimed<E>>,
+}
+
+/// One event's call. Dropped before it was started, it leaves nothing.
+struct Call<R> {
+    chain: usize,
+    event: EventId,
+    started: Arc<AtomicBool>,
+    outcome: BoxFuture<'static, Performed<R>>,
+}
+
+/// Performs the events, which are in delivered order. Returns when every call has ended, or at the deadline with what
+/// has not.
 pub(super) async fn perform<E, U, H>(
     handler: &Arc<H>,
-    calls: &Arc<Semaphore>,
+    calls: &Calls,
+    runtime: &dyn Runtime,
+    deadline: Duration,
     events: Vec<Claimed<E>>,
-) -> Vec<Called<E, H::Receipt>>
+) -> Performance<E, H::Receipt>
 where
     E: Event,
     U: Send,
     H: EventHandler<E, U>,
 {
+    let mut performance = Performance { ended: Vec::with_capacity(events.len()), stragglers: vec![], open: vec![] };
     let halted = Arc::new(AtomicBool::new(false));
-    let mut results = Vec::with_capacity(events.len());
-    let mut running: FuturesUnordered<Chain<E, H::Receipt>> = chains(events)
-        .into_iter()
-        .map(|chain| {
-            let (handler, calls, halted) = (Arc::clone(handler), Arc::clone(calls), Arc::clone(&halted));
-            async move {
-                let mut done = Vec::with_capacity(chain.len());
-                for claimed in chain {
-                    let performed = call(&*handler, &calls, &halted, &claimed).await;
-                    done.push((claimed, performed));
-                }
-                done
-            }
-            .boxed()
-        })
-        .collect();
-    while let Some(chain) = running.next().await {
-        results.extend(chain);
+    // The event that each chain is at comes first in it, until its call has ended.
+    let mut chains = chains(events);
+    let mut running = FuturesUnordered::new();
+    let begin = |chain: usize, claimed: &Claimed<E>| {
+        let started = Arc::new(AtomicBool::new(false));
+        let outcome = call(handler, calls, &halted, &started, claimed);
+        Call { chain, event: claimed.event().id(), started, outcome }
+    };
+    for (index, chain) in chains.iter().enumerate() {
+        running.push(begin(index, chain.front().expect("a chain has an event")));
     }
-    results
+    let mut late = runtime.sleep(deadline).fuse();
+    loop {
+        let (index, performed) = select_biased! {
+            ended = running.next() => match ended {
+                Some(ended) => ended,
+                None => return performance,
+            },
+            () = late => break,
+        };
+        let chain = &mut chains[index];
+        let claimed = chain.pop_front().expect("the chain's first call has ended");
+        performance.ended.push((claimed, performed));
+        if let Some(next) = chain.front() {
+            running.push(begin(index, next));
+        }
+    }
+    for call in running.into_iter().filter(|call| call.started.load(Ordering::Acquire)) {
+        let key = chains[call.chain].front().map_or_else(String::new, |claimed| claimed.event().key().to_owned());
+        performance.stragglers.push(Straggler { event: call.event, key, outcome: call.outcome });
+    }
+    performance.open = chains.into_iter().flatten().collect();
+    performance
+}
+
+impl<R> Future for Call<R> {
+    type Output = (usize, Performed<R>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let chain = self.chain;
+        self.outcome.poll_unpin(context).map(|performed| (chain, performed))
+    }
 }
 
 /// The events of each key, in delivered order.
-fn chains<E: Event>(events: Vec<Claimed<E>>) -> Vec<Vec<Claimed<E>>> {
-    let mut chains: Vec<Vec<Claimed<E>>> = Vec::with_capacity(events.len());
+fn chains<E: Event>(events: Vec<Claimed<E>>) -> Vec<VecDeque<Claimed<E>>> {
+    let mut chains: Vec<VecDeque<Claimed<E>>> = Vec::with_capacity(events.len());
     let mut by_key: HashMap<String, usize> = HashMap::with_capacity(events.len());
     for claimed in events {
         let chain = *by_key.entry(claimed.event().key().to_owned()).or_insert(chains.len());
         match chains.get_mut(chain) {
-            Some(chain) => chain.push(claimed),
-            None => chains.push(vec![claimed]),
+            Some(chain) => chain.push_back(claimed),
+            None => chains.push(VecDeque::from([claimed])),
         }
     }
     chains
 }
 
-async fn call<E, U, H>(
-    handler: &H,
-    calls: &Semaphore,
-    halted: &AtomicBool,
+/// The call of one event, which owns all that it needs and outlives the unit if it must.
+fn call<E, U, H>(
+    handler: &Arc<H>,
+    calls: &Calls,
+    halted: &Arc<AtomicBool>,
+    started: &Arc<AtomicBool>,
     claimed: &Claimed<E>,
-) -> Performed<H::Receipt>
+) -> BoxFuture<'static, Performed<H::Receipt>>
 where
     E: Event,
     U: Send,
     H: EventHandler<E, U>,
 {
-    let _permit = calls.acquire().await;
-    if halted.load(Ordering::Relaxed) {
-        return Performed::Halted(None);
-    }
-    match AssertUnwindSafe(handler.perform(claimed)).catch_unwind().await {
-        Ok(Ok(receipt)) => Performed::Done(receipt),
-        Ok(Err(error)) => match Failure::of_handler(error) {
-            Ok(failure) => Performed::Failed(failure),
-            Err(reason) => {
-                halted.store(true, Ordering::Relaxed);
-                Performed::Halted(Some(reason))
-            }
-        },
-        Err(panic) => {
-            let reason = panic_text(&*panic);
-            tracing::error!(event_id = %claimed.event().id(), reason, "handler panicked");
-            Performed::Failed(Failure {
-                class: ErrorClass::RETRIES_EXHAUSTED,
-                text: format!("the handler panicked: {reason}"),
-                retry: Retry::After(None),
-                effect: Effect::Unknown,
-            })
+    let (handler, calls, claimed) = (Arc::clone(handler), calls.clone(), claimed.duplicate());
+    let (halted, started) = (Arc::clone(halted), Arc::clone(started));
+    async move {
+        let permit = calls.acquire().await;
+        started.store(true, Ordering::Release);
+        if halted.load(Ordering::Relaxed) {
+            calls.ended(permit, false);
+            return Performed::Halted(None);
         }
+        let result = AssertUnwindSafe(handler.perform(&claimed)).catch_unwind().await;
+        let throttled = matches!(&result, Ok(Err(HandlerError::Transient { retry_after: Some(_), .. })));
+        calls.ended(permit, throttled);
+        match result {
+            Ok(Ok(receipt)) => Performed::Done(receipt),
+            Ok(Err(error)) => match Failure::of_handler(error) {
+                Ok(failure) => Performed::Failed(failure),
+                Err(reason) => {
+                    halted.store(true, Ordering::Relaxed);
+                    Performed::Halted(Some(reason))
+                }
+            },
+            Err(panic) => Performed::Failed(panicked(claimed.event().id(), &*panic)),
+        }
+    }
+    .boxed()
+}
+
+fn panicked(event: EventId, panic: &(dyn std::any::Any + Send)) -> Failure {
+    let reason = panic_text(panic);
+    tracing::error!(event_id = %event, reason, "handler panicked");
+    Failure {
+        class: ErrorClass::RETRIES_EXHAUSTED,
+        text: format!("the handler panicked: {reason}"),
+        retry: Retry::After(None),
+        effect: Effect::Unknown,
     }
 }
 

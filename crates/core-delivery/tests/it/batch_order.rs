@@ -1,11 +1,11 @@
 //! The order of the calls on a unit, shown by mocks: claim, admit, perform, retract, release, record, commit.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use async_lock::Semaphore;
 use async_trait::async_trait;
 use core_delivery::claim::{Claim, Claimed, ConsumerGroup, DedupKey};
-use core_delivery::delivery::{Batch, Delivery, Outcome, PositionPlan, Receipts, Watermark};
+use core_delivery::delivery::{Batch, Calls, Delivery, Outcome, PositionPlan, Unrecorded, Watermark};
 use core_delivery::event::{Event, EventId};
 use core_delivery::ports::{
     ErrorClass, EventHandler, HandlerError, PositionStep, Refusal, StoreError, StoredPosition, UnitOfWork,
@@ -112,7 +112,8 @@ async fn claim_perform_retract_release_record_advance_commit() {
         store: Arc::new(OneUnit(Mutex::new(Some(unit)))),
         handler: Arc::new(Handler),
         group: ConsumerGroup::new("g"),
-        calls: Arc::new(Semaphore::new(8)),
+        calls: Calls::new(8),
+        straggler_deadline: Duration::from_secs(1),
         runtime: SimulatedRuntime::start(),
     };
     let mut watermark = Watermark::new(Epoch(1));
@@ -129,7 +130,7 @@ async fn claim_perform_retract_release_record_advance_commit() {
         may_lower: false,
         outlook: watermark.outlook(),
     };
-    let report = batch.run(delivered, &mut Receipts::new(), Some(&plan)).await;
+    let report = batch.run(delivered, &mut Unrecorded::default(), Some(&plan)).await;
 
     let outcomes: Vec<Outcome> = report.outcomes.into_iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes[0], Outcome::Applied);

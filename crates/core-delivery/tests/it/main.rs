@@ -9,4 +9,5 @@ mod compile_fail;
 mod consumer;
 mod contract;
 mod positions;
+mod stragglers;
 mod support;

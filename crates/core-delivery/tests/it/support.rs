@@ -81,6 +81,8 @@ pub enum Act {
     Halt,
     Panic,
     Wait(Arc<Notify>),
+    SucceedSlowly(Duration),
+    FailSlowly(Duration),
 }
 
 /// A handler that keeps what it performed and follows a script for each note's text.
@@ -150,16 +152,16 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
         let flying = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_in_flight.fetch_max(flying, Ordering::SeqCst);
         let act = self.next_act(&text);
-        if let Act::Wait(notify) = &act {
-            notify.notified().await;
-        } else {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        match &act {
+            Act::Wait(notify) => notify.notified().await,
+            Act::SucceedSlowly(time) | Act::FailSlowly(time) => tokio::time::sleep(*time).await,
+            _ => tokio::time::sleep(Duration::from_millis(1)).await,
         }
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
         let transient = |effect| HandlerError::Transient { reason: "503".into(), retry_after: None, effect };
         match act {
-            Act::Succeed | Act::Wait(_) => Ok(text),
-            Act::Fail => Err(transient(Effect::None)),
+            Act::Succeed | Act::Wait(_) | Act::SucceedSlowly(_) => Ok(text),
+            Act::Fail | Act::FailSlowly(_) => Err(transient(Effect::None)),
             Act::FailUnknown => Err(transient(Effect::Unknown)),
             Act::Refuse => Err(HandlerError::Permanent(Refusal::new(ErrorClass::PERMANENT, "402"))),
             Act::Halt => Err(HandlerError::Halt { reason: "credentials refused".into() }),
@@ -238,6 +240,7 @@ impl World {
                 topology: topology(),
                 batch_max: 100,
                 calls_max: 8,
+                straggler_deadline: Duration::from_secs(1),
                 clock_skew: Duration::from_secs(300),
             },
             store: Arc::new(store.clone()),

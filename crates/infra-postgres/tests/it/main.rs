@@ -6,5 +6,6 @@ mod contract;
 mod faults;
 mod migrations;
 mod partitions;
+mod positions;
 mod units;
 mod world;

@@ -34,6 +34,8 @@ struct Key {
     record: KeyRecord,
     tries: u32,
     stage: Stage,
+    /// The place of its last answered charge: what a look-up finds although the key is forgotten.
+    last: Option<usize>,
 }
 
 #[derive(Default)]
@@ -44,8 +46,6 @@ enum Stage {
     Answered {
         request: Bytes,
         answer: Answer,
-        /// Its place among the charges.
-        place: usize,
     },
 }
 
@@ -102,6 +102,11 @@ impl Ledger {
                     message,
                 ));
             }
+            Stage::Answered { .. } if self.settings.conflict_when_done => {
+                books.summary.conflicts += 1;
+                let message = "a charge with this idempotency key was made";
+                return Call::Refuse(Answer::error(StatusCode::CONFLICT, "idempotency_key_done", message));
+            }
             Stage::Answered { answer, .. } => {
                 let answer = Answer { replayed: true, ..answer.clone() };
                 entry.tries += 1;
@@ -154,8 +159,9 @@ impl Ledger {
             let amount = books.summary.amount_by_currency.entry(Arc::clone(&charge.currency)).or_default();
             *amount = amount.saturating_add(charge.amount.unsigned_abs());
         }
-        let stage = Stage::Answered { request, answer: answer.clone(), place: books.charges.len() };
-        books.keys.entry(Arc::clone(&charge.idempotency_key)).or_default().stage = stage;
+        let entry = books.keys.entry(Arc::clone(&charge.idempotency_key)).or_default();
+        entry.stage = Stage::Answered { request, answer: answer.clone() };
+        entry.last = Some(books.charges.len());
         books.charges.push(charge);
         answer
     }
@@ -173,13 +179,22 @@ impl Ledger {
         self.lock().summary.unauthorized += 1;
     }
 
-    /// The charge of a key, also while it is pending.
+    /// Forgets every key that was answered: the next call with it charges again. Its charges stay on the books.
+    pub(super) fn forget_keys(&self) {
+        for key in self.lock().keys.values_mut() {
+            if matches!(key.stage, Stage::Answered { .. }) {
+                key.stage = Stage::Idle;
+            }
+        }
+    }
+
+    /// The last charge of a key, also while it is pending.
     pub(super) fn look_up(&self, key: &str) -> Option<Charge> {
         let books = self.lock();
-        match &books.keys.get(key)?.stage {
-            Stage::Idle => None,
+        let key = books.keys.get(key)?;
+        match &key.stage {
             Stage::InFlight(charge) => Some(charge.clone()),
-            Stage::Answered { place, .. } => books.charges.get(*place).cloned(),
+            Stage::Idle | Stage::Answered { .. } => books.charges.get(key.last?).cloned(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A payment provider with real `Idempotency-Key` behaviour, a record of what it was asked and injected faults.
 //! Nothing of the service that it is tried with may be known here: it only speaks HTTP.
 //!
-//! `POST /charges` charges, `GET /charges` shows the record (`?idempotency_key=` looks one key up,
+//! `POST /charges` charges, `GET /charges` shows the record (`?idempotency_key=` looks one key up, if offered,
 //! `?after=<n>&limit=<n>` pages), `GET /charges/summary` counts.
 //!
 //! | call | answer |
@@ -13,6 +13,7 @@
 //! | a key that was answered, with other bytes | 422 |
 //! | an API key is set and the call does not carry it | 401 |
 //! | `customer_id` starts with `declined`, or the key falls into `decline_share` | 402, kept under the key |
+//! | a key that was answered, with the same bytes, and `conflict_when_done` is set | 409 |
 //! | else | 201 `{"id":"ch_…","status":"succeeded",…}` |
 
 mod answer;

@@ -170,6 +170,10 @@ async fn charges(
         return refusal.into_response();
     }
     let page = match selection.idempotency_key {
+        Some(_) if !shared.settings.look_up => {
+            let message = "this provider offers no look-up";
+            return Answer::error(StatusCode::NOT_FOUND, "no_look_up", message).into_response();
+        }
         Some(key) => {
             let charges: Vec<_> = shared.ledger.look_up(&key).into_iter().collect();
             Page { total: charges.len(), charges, next: None }

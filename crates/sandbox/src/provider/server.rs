@@ -56,6 +56,12 @@ impl Provider {
         self.shared.ledger.summary()
     }
 
+    /// Forgets every idempotency key that was answered, as a provider does after its key lifetime: the next call with
+    /// such a key charges again. The record and the look-up keep what was charged.
+    pub fn forget_keys(&self) {
+        self.shared.ledger.forget_keys();
+    }
+
     /// Stops listening and ends when the calls in flight are answered and their charges made, at most after some
     /// seconds. Stopping again does nothing.
     pub async fn stop(&mut self) {

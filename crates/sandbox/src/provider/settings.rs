@@ -10,6 +10,11 @@ use super::faults::FaultKind;
 pub struct ProviderSettings {
     /// If set, every call must carry `Authorization: Bearer <api_key>`.
     pub api_key: Option<String>,
+    /// Whether `GET /charges?idempotency_key=` is offered. If not, it answers 404.
+    pub look_up: bool,
+    /// A key that was answered is answered with 409 from then on, as some providers do, instead of with the same
+    /// answer again.
+    pub conflict_when_done: bool,
     /// What the faults and the declines are drawn from: the same seed, keys and tries give the same faults.
     pub seed: u64,
     /// The share of keys that suffer faults, from 0 to 1.
@@ -30,6 +35,8 @@ impl Default for ProviderSettings {
     fn default() -> Self {
         Self {
             api_key: None,
+            look_up: true,
+            conflict_when_done: false,
             seed: 1,
             fault_share: 0.0,
             max_faults_per_key: 2,
@@ -63,6 +70,8 @@ impl fmt::Debug for ProviderSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProviderSettings")
             .field("api_key", &self.api_key.as_ref().map(|_| "set"))
+            .field("look_up", &self.look_up)
+            .field("conflict_when_done", &self.conflict_when_done)
             .field("seed", &self.seed)
             .field("fault_share", &self.fault_share)
             .field("max_faults_per_key", &self.max_faults_per_key)

@@ -38,6 +38,10 @@ impl Caller {
         response.text().await.expect("a whole body")
     }
 
+    pub(crate) async fn status(&self, path: &str) -> StatusCode {
+        self.client.get(format!("{}{path}", self.base)).send().await.expect("an answer").status()
+    }
+
     pub(crate) fn post(&self) -> reqwest::RequestBuilder {
         self.client.post(format!("{}/charges", self.base))
     }

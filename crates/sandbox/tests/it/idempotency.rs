@@ -25,6 +25,27 @@ async fn the_same_call_again_gets_the_same_answer_and_moves_no_money() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_done_conflicts_where_the_provider_has_it_so() {
+    let settings = ProviderSettings { conflict_when_done: true, ..ProviderSettings::default() };
+    let (provider, caller) = start(settings).await;
+    assert_eq!(caller.charge("k-1", BODY).await.0, StatusCode::CREATED);
+    assert_eq!(caller.charge("k-1", BODY).await.0, StatusCode::CONFLICT);
+    let other = BODY.replace("1250", "1251");
+    assert_eq!(caller.charge("k-1", &other).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!((provider.summary().charges, provider.summary().conflicts), (1, 1));
+}
+
+#[tokio::test]
+async fn a_forgotten_key_charges_again_and_is_still_found() {
+    let (provider, caller) = start(ProviderSettings::default()).await;
+    assert_eq!(caller.charge("k-1", BODY).await.0, StatusCode::CREATED);
+    provider.forget_keys();
+    assert!(caller.get("/charges?idempotency_key=k-1").await.contains(r#""status":"succeeded""#));
+    assert_eq!(caller.charge("k-1", BODY).await.0, StatusCode::CREATED);
+    assert_eq!(provider.record().orders_charged_twice(), ["o-1"]);
+}
+
+#[tokio::test]
 async fn other_bytes_under_an_answered_key_are_refused() {
     let (provider, caller) = start(ProviderSettings::default()).await;
     assert_eq!(caller.charge("k-1", BODY).await.0, StatusCode::CREATED);

@@ -34,6 +34,14 @@ async fn one_key_can_be_looked_up() {
 }
 
 #[tokio::test]
+async fn without_a_look_up_no_key_is_found_and_the_record_is_still_shown() {
+    let (_provider, caller) = start(ProviderSettings { look_up: false, ..ProviderSettings::default() }).await;
+    charge_orders(&caller, 1).await;
+    assert_eq!(caller.status("/charges?idempotency_key=k-0").await, StatusCode::NOT_FOUND);
+    assert!(caller.get("/charges").await.contains("k-0"));
+}
+
+#[tokio::test]
 async fn an_order_that_is_charged_under_two_keys_shows() {
     let (provider, caller) = start(ProviderSettings::default()).await;
     charge_orders(&caller, 2).await;

@@ -137,7 +137,9 @@ fn the_key_is_compared_where_it_is_told() {
 
 #[test]
 fn a_charge_needs_no_reference() {
-    for (id, reference) in [(r#""id":"ch_1","#, Some("ch_1")), ("", None), (r#""id":null,"#, None), (r#""id":7,"#, None)] {
+    for (id, reference) in
+        [(r#""id":"ch_1","#, Some("ch_1")), ("", None), (r#""id":null,"#, None), (r#""id":7,"#, None)]
+    {
         let body =
             format!(r#"{{"charges":[{{{id}"order_id":"o-1","amount":1250,"currency":"EUR","status":"succeeded"}}]}}"#);
         let expected = LookUp::Charged(ChargeReceipt { provider_ref: reference.map(str::to_owned) });
@@ -161,7 +163,7 @@ fn what_is_no_list_says_nothing() {
         r#"{"charges":[]} x"#,
         r#"{"charges":[{"id":"ch_1","status":"succeeded"}]}"#,
         r#"{"charges":[{"id":"ch_1","order_id":"o-1","amount":1250.0,"currency":"EUR","status":"succeeded"}]}"#,
-        r#"{"charges":[{"id":"ch_1","order_id":"o-1","amount":"1250","currency":"EUR","status":"succeeded"}]}"#,
+        r#"{"charges":[{"id":"ch_1","order_id":"o-1","amount":"sk_live_1","currency":"EUR","status":"succeeded"}]}"#,
     ] {
         let result = look_up(200, &order(), whole(body));
         assert_eq!(class_of(&result), Misconfigured, "{body}");

@@ -113,6 +113,8 @@ pub enum Interruption {
     Store(StoreError),
     /// The handler asked to stop intake.
     Handler(String),
+    /// Failing has become the rule.
+    Storm,
 }
 
 impl Interruption {
@@ -126,6 +128,10 @@ impl Interruption {
         match self {
             Self::Store(error) => error_chain(error),
             Self::Handler(reason) => reason.clone(),
+            Self::Storm => {
+                "too many calls fail, events stay where they are until one succeeds: look at the handler's dependency"
+                    .to_owned()
+            }
         }
     }
 }

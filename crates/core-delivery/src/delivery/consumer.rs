@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::channel::mpsc;
@@ -26,6 +26,7 @@ use super::lane::Lane;
 use super::lane_driver::{Exit, Input, LaneDriver};
 use super::metrics::DeliveryMetrics;
 use super::perform::panic_text;
+use super::storm::{StormGuard, StormLimits};
 use super::topology::{Stage, Topology};
 
 /// What a consumer is told once.
@@ -39,6 +40,8 @@ pub struct ConsumerSettings {
     pub calls_max: usize,
     /// How long the calls of a unit may hold it; what takes longer is awaited beside the next units.
     pub straggler_deadline: Duration,
+    /// When failing counts as a storm, in which no event moves.
+    pub storm: StormLimits,
     /// How far in the future an event id may lie.
     pub clock_skew: Duration,
 }
@@ -71,6 +74,15 @@ pub(super) struct Pipeline<E, F, H> {
     pub(super) control: Arc<dyn StreamControl>,
     pub(super) health: Health,
     pub(super) metrics: DeliveryMetrics,
+    storm: Mutex<StormGuard>,
+}
+
+impl<E, F, H> Pipeline<E, F, H> {
+    /// The guard that all lanes share; held only for a moment.
+    pub(super) fn storm(&self) -> MutexGuard<'_, StormGuard> {
+        // Its counts are whole at every instant, so a panic of another holder did no harm.
+        self.storm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Why a consumer ended before it was told to.
@@ -132,6 +144,7 @@ where
                 control,
                 health: self.health,
                 metrics: DeliveryMetrics::new(&self.settings.topology.group),
+                storm: Mutex::new(StormGuard::new(self.settings.storm)),
                 settings: self.settings,
             }),
             running: HashMap::new(),

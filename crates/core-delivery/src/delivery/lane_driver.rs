@@ -22,11 +22,15 @@ use super::lane::{Admitted, Delivery, Lane};
 use super::lane_start::start_lane;
 use super::perform::Performed;
 use super::routing::dispatch;
+use super::storm::Call;
 use super::verdict::{Failure, Verdict};
 use super::watermark::Ticket;
 
 /// How long settled records may wait for a unit that stores their position along with something else.
 const STORE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How many events a lane tries at a time while failing is the rule.
+const PROBE: usize = 10;
 
 /// What the consumer tells a lane.
 pub(super) enum Input {
@@ -227,7 +231,9 @@ where
         if self.draining {
             return self.start_last_unit();
         }
-        let batch = self.lane.next_batch(self.pipeline.runtime.now(), self.pipeline.settings.batch_max);
+        let rages = self.pipeline.storm().rages();
+        let max = if rages { PROBE } else { self.pipeline.settings.batch_max };
+        let batch = self.lane.next_batch(self.pipeline.runtime.now(), max);
         if !batch.is_empty() {
             self.run_unit(batch);
         } else if self.unstored() && self.store_soon.is_none() {
@@ -300,8 +306,10 @@ where
         if report.stored.is_some() {
             (self.stored, self.stored_is_void) = (report.stored, false);
         }
+        let rages = self.note_calls(report.outcomes.iter().map(|(_, outcome)| outcome));
         for (delivery, outcome) in report.outcomes {
             match outcome {
+                Outcome::Failed(_) if rages => postponed.push(delivery),
                 Outcome::Applied => {
                     tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(),
                         offset = delivery.record.offset.0, "event applied");
@@ -321,7 +329,7 @@ where
             }
         }
         self.lane.unit_ended(postponed);
-        match report.interruption {
+        match report.interruption.or(rages.then_some(Interruption::Storm)) {
             None => self.undisturbed(),
             Some(interruption) => {
                 self.interrupted(&interruption);
@@ -338,12 +346,35 @@ where
         None
     }
 
+    /// Counts how the calls of a unit went, and tells whether failing has become the rule. A refusal of the store or of
+    /// the application's tables counts as well.
+    fn note_calls<'a>(&self, outcomes: impl Iterator<Item = &'a Outcome>) -> bool {
+        self.note(outcomes.filter_map(|outcome| match outcome {
+            Outcome::Applied => Some(Call::Succeeded),
+            Outcome::Failed(_) => Some(Call::Failed),
+            Outcome::Duplicate | Outcome::Postponed | Outcome::Straggling => None,
+        }))
+    }
+
+    fn note(&self, calls: impl IntoIterator<Item = Call>) -> bool {
+        let now = self.pipeline.runtime.now();
+        let mut storm = self.pipeline.storm();
+        calls.into_iter().for_each(|call| storm.note(call, now));
+        storm.rages()
+    }
+
     /// A call that outlived its unit has ended: its receipt is recorded by the next unit, under a claim of its own.
     fn straggled(&mut self, event: EventId, performed: Performed<H::Receipt>) {
         let Some(delivery) = self.lane.straggler_ended(event) else {
             return;
         };
+        let rages = self.note(match &performed {
+            Performed::Done(_) => Some(Call::Succeeded),
+            Performed::Failed(_) => Some(Call::Failed),
+            Performed::Halted(_) => None,
+        });
         match performed {
+            Performed::Failed(_) if rages => self.lane.put_back(delivery),
             Performed::Done(receipt) => {
                 self.unrecorded.receipts.insert(event, receipt);
                 self.lane.put_back(delivery);

@@ -43,9 +43,7 @@ pub fn replay(letter: &Record, lane: &LaneId, tier: Topic, now: UnixMillis) -> O
     let kept = letter.headers.iter().filter(|header| !is_replaced(header)).cloned();
     let mut headers: Vec<Header> = kept.collect();
     headers.extend(
-        written
-            .into_iter()
-            .map(|(key, value)| Header { key: key.to_owned(), value: Some(Bytes::from(value)) }),
+        written.into_iter().map(|(key, value)| Header { key: key.to_owned(), value: Some(Bytes::from(value)) }),
     );
     OutgoingRecord {
         topic: tier,

@@ -133,6 +133,30 @@ async fn a_panicking_handler_harms_only_its_own_event() {
     world.stop().await.expect("it stops clean");
 }
 
+/// Trap 2: a provider whose every answer is a refusal must not drain the topic into the dead letters.
+#[tokio::test(start_paused = true)]
+async fn in_a_storm_of_failures_no_event_moves() {
+    let handler = Scripted::default();
+    let notes: Vec<_> = (0..60).map(|number| note(number, &format!("k{number}"))).collect();
+    notes.iter().for_each(|note| handler.script(note, &[Act::Refuse, Act::Refuse, Act::Succeed]));
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    let records = notes.iter().enumerate().map(|(offset, note)| record(offset as i64, note));
+    world.script.deliver(&lane, records.collect());
+    world
+        .until("the storm is told", || {
+            world.health.reasons().first().is_some_and(|reason| reason.contains("too many calls fail"))
+        })
+        .await;
+    assert_eq!(world.publisher.written(), []);
+    world.until("the end of the storm", || world.health.reasons().is_empty()).await;
+    world.until_position(&lane.lane, 60).await;
+    let (applied, letters) = (world.store.lines().len(), world.publisher.written().len());
+    assert_eq!(applied + letters, 60);
+    assert!(letters < 60 - 10, "{letters} letters: only single failures after the storm");
+    world.stop().await.expect("it stops clean");
+}
+
 /// D-9: an event below the floor is never guessed at.
 #[tokio::test(start_paused = true)]
 async fn an_expired_event_is_a_duplicate_if_it_is_known_and_else_a_dead_letter() {

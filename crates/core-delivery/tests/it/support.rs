@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use core_delivery::claim::{Claimed, ConsumerGroup};
-use core_delivery::delivery::{Consumer, ConsumerError, ConsumerSettings, Health, Tier, Topology};
+use core_delivery::delivery::{Consumer, ConsumerError, ConsumerSettings, Health, StormLimits, Tier, Topology};
 use core_delivery::event::{Event, EventId, UnixMillis};
 use core_delivery::ports::{
     DecodeError, Decoded, Effect, ErrorClass, EventDecoder, EventHandler, HandlerError, Refusal, Runtime, StoreError,
@@ -241,6 +241,7 @@ impl World {
                 batch_max: 100,
                 calls_max: 8,
                 straggler_deadline: Duration::from_secs(1),
+                storm: StormLimits { in_a_row: 20, ..StormLimits::default() },
                 clock_skew: Duration::from_secs(300),
             },
             store: Arc::new(store.clone()),

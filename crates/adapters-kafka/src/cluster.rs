@@ -36,7 +36,7 @@ impl Cluster {
             source: error.into(),
         };
         let callbacks = Callbacks::default();
-        let observer = settings.admin().create_with_context(callbacks.clone()).map_err(refused)?;
+        let observer = settings.onlooker().create_with_context(callbacks.clone()).map_err(refused)?;
         let admin = settings.admin().create_with_context(callbacks.clone()).map_err(refused)?;
         Ok(Self { brokers: settings.brokers.clone(), callbacks, observer: Arc::new(observer), admin })
     }

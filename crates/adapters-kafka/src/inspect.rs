@@ -101,9 +101,7 @@ pub(crate) fn lanes_of(lookup: &Lookup, brokers: &str, topics: &[Topic]) -> Resu
 }
 
 /// Runs what blocks on a thread for it.
-async fn blocking<T: Send + 'static>(
-    asking: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, InspectError> {
+async fn blocking<T: Send + 'static>(asking: impl FnOnce() -> T + Send + 'static) -> Result<T, InspectError> {
     tokio::task::spawn_blocking(asking).await.map_err(|error| InspectError::Ended { source: error.into() })
 }
 

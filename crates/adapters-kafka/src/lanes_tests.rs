@@ -99,7 +99,7 @@ fn only_moved_positions_are_sent_and_all_of_them_can_be_sent_again() {
 }
 
 #[test]
-the_position_follows_the_consumer_only_where_all_that_was_delivered_is_settled() {
+fn the_position_follows_the_consumer_only_where_all_that_was_delivered_is_settled() {
     let mut table = table();
     let owned = running(&mut table, 0, 0);
     table.deliver(&owned, 0, 3, 4, 40);
@@ -188,7 +188,7 @@ fn a_restart_gives_the_lane_a_new_epoch_and_forgets_its_positions() {
 }
 
 #[test]
-a_partition_that_jumps_back_is_given_up() {
+fn a_partition_that_jumps_back_is_given_up() {
     let mut table = table();
     let owned = running(&mut table, 0, 50);
     table.deliver(&owned, 50, 53, 4, 40);

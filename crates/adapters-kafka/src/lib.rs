@@ -48,12 +48,15 @@ mod inspect;
 
 mod reading;
 
+mod offsets;
+
 mod names;
 
 pub use context::{ClientHealth, Trouble};
 pub use fitness::TopicFacts;
 pub use inspect::{InspectError, LaneFacts, group_members, lane_facts};
 pub use names::{dead_letter_topic, retry_topic};
+pub use offsets::{OffsetsError, commit_offsets};
 pub use publisher::KafkaPublisher;
 pub use reading::read_topic;
 pub use settings::{KafkaSettings, SettingsError};

@@ -112,17 +112,25 @@ impl KafkaSettings {
         config
     }
 
+    /// For a consumer that joins no group. The client checks this timeout against the passed-through properties even
+    /// so.
+    pub(crate) fn onlooker(&self) -> ClientConfig {
+        let mut config = self.admin();
+        config.set("session.timeout.ms", millis(self.session_timeout));
+        config
+    }
+
     /// For questions about topics, offsets and a group, without joining it. The end of a log is its true end, open
     /// transactions or not.
     pub(crate) fn observer(&self, group: &str) -> ClientConfig {
-        let mut config = self.admin();
+        let mut config = self.onlooker();
         config.set("group.id", group).set("enable.auto.commit", "false").set("isolation.level", "read_uncommitted");
         config
     }
 
     /// For reading a topic without a group. The client wants a group's name; nothing is kept under it.
     pub(crate) fn reader(&self) -> ClientConfig {
-        let mut config = self.admin();
+        let mut config = self.onlooker();
         config
             .set("group.id", format!("{}-reader", self.client_id))
             .set("enable.auto.commit", "false")

@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adapters_http::ops::{self, ReadinessSource};
-use adapters_http::payment::{HttpPaymentGateway, PaymentConfigError, PaymentSettings, Secret as ApiKey};
+use adapters_http::payment::{self, HttpPaymentGateway, PaymentConfigError, PaymentSettings, Secret as ApiKey};
 use adapters_kafka::{
-    ClientHealth, KafkaError, KafkaPublisher, KafkaSettings, KafkaStream, TopicPlan, TopicsError, ensure_topics,
+    ClientHealth, KafkaError, KafkaPublisher, KafkaSettings, KafkaStream, TopicFacts, TopicPlan, TopicsError,
+    ensure_topics,
 };
 use adapters_tokio::TokioRuntime;
 use anyhow::{Context, Error, anyhow};
 use core_delivery::claim::ConsumerGroup;
-use core_delivery::delivery::{Consumer, ConsumerSettings, Health, Tier, Topology};
+use core_delivery::delivery::{Consumer, ConsumerSettings, Health, StormLimits, Tier, Topology};
 use core_delivery::ports::Runtime;
 use core_delivery::record::Topic;
 use core_order::OrderConfirmedDecoder;
 use infra_postgres::{
-    ConnectError, MigrationError, PartitionPlan, PgSettings, PgStore, check_durability, connect, migrate_delivery,
+    ConnectError, MigrationError, PartitionPlan, PgSettings, PgStore, Retention, check_durability, connect,
+    migrate_delivery,
 };
 use sandbox::provider::{Provider, ProviderSettings, StartError};
 use sqlx::PgPool;
@@ -26,11 +28,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::{Failure, SandboxProvider};
-use crate::config::{Config, Database, Settings};
+use crate::config::{ClaimRetention, Config, Database, PaymentLookup, Settings};
 use crate::conflicts::Conflicts;
+use crate::doubt::KeyMemory;
 use crate::handler::ChargeOrders;
 use crate::housekeeping::keep_partitions;
 use crate::ledger::{BillingStore, migrate_ledger, pin_currency};
+use crate::retention::{self, ExpiryTask};
 use crate::telemetry::install_metrics;
 
 /// What a call may take beyond its timeout before it is certain that it has ended.
@@ -45,8 +49,12 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let config = &settings.config;
     let runtime = Arc::new(TokioRuntime::current());
     let metrics = install_metrics().map_err(Failure::Configuration)?;
+    payment::describe_metrics();
 
     let gateway = HttpPaymentGateway::new(payment_settings(&settings)).map_err(payment_failure)?;
+    if gateway.sends_its_key_in_the_clear() {
+        tracing::warn!("the payment API key can be read on the way: PAYMENT_URL is plain http to another machine");
+    }
     let kafka = kafka_settings(&settings);
     kafka.validate().context("Kafka").map_err(Failure::Configuration)?;
 
@@ -61,6 +69,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let topics = TopicPlan::new(&topology.source, topology.group.as_str(), &config.retry_tiers);
     let report = ensure_topics(&kafka, &topics, config.kafka_create_topics).await.map_err(topics_failure)?;
     tracing::info!(partitions = report.partitions, created = report.created.len(), "topics checked");
+    let retention = claim_retention(config.claim_retention, &report.topics);
     let message_bytes_max = report.copy_bytes_max().unwrap_or(kafka.message_bytes_max);
     let kafka = KafkaSettings { message_bytes_max, ..kafka };
     let publisher = KafkaPublisher::new(&kafka).map_err(kafka_failure)?;
@@ -78,19 +87,33 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     });
     runtime.spawn("operations server", Box::pin(server));
     let kernel_runtime = Arc::clone(&runtime) as Arc<dyn Runtime>;
-    let partitions = keep_partitions(maintenance.clone(), plan, Arc::clone(&kernel_runtime), health.clone(), ended);
+    let partitions =
+        keep_partitions(maintenance.clone(), plan, Arc::clone(&kernel_runtime), health.clone(), ended.clone());
     runtime.spawn("partitions", Box::pin(partitions));
+    let expiry = ExpiryTask {
+        pool: maintenance.clone(),
+        group: topology.group.clone(),
+        retention: Retention::of(retention),
+        expiry: config.claim_expiry,
+        runtime: Arc::clone(&kernel_runtime),
+        health: health.clone(),
+    };
+    runtime.spawn("claim expiry", Box::pin(expiry.run(ended)));
 
-    let patience = config.payment_call_timeout + CALL_MARGIN;
+    let conflicts = Conflicts::new(config.payment_conflict, config.payment_call_timeout + CALL_MARGIN);
+    let memory = KeyMemory::new(config.payment_key_lifetime, config.clock_skew, config.payment_call_timeout);
+    let handler = ChargeOrders::new(Arc::new(gateway), conflicts, memory, Arc::clone(&kernel_runtime));
     let consumer = Consumer {
         settings: ConsumerSettings {
             topology,
             batch_max: config.batch_max,
             calls_max: config.calls_max,
+            straggler_deadline: config.straggler_deadline,
+            storm: StormLimits::default(),
             clock_skew: config.clock_skew,
         },
         store: Arc::new(BillingStore(PgStore::new(units, maintenance))),
-        handler: Arc::new(ChargeOrders::new(Arc::new(gateway), Conflicts::new(config.payment_conflict, patience))),
+        handler: Arc::new(handler),
         decoder: Arc::new(OrderConfirmedDecoder::new(config.currency)),
         publisher: Arc::new(publisher),
         runtime: kernel_runtime,
@@ -156,6 +179,20 @@ async fn bring_up_to_date(
     migrate_ledger(maintenance).await.map_err(migration_failure)
 }
 
+/// How long claims are kept; shorter than the topics can bring an event back is safe, and worth a warning.
+fn claim_retention(setting: ClaimRetention, topics: &[TopicFacts]) -> Duration {
+    let auto = retention::auto(topics);
+    let keep = match setting {
+        ClaimRetention::Auto => auto,
+        ClaimRetention::For(keep) => keep,
+    };
+    if keep < auto {
+        tracing::warn!(?keep, topics = ?auto, "claims are kept for less than the topics can bring an event back: such an \
+            event becomes a dead letter unless the ledger knows it");
+    }
+    keep
+}
+
 fn topology(config: &Config) -> Topology {
     let (source, group) = (Topic::new(config.kafka_topic.as_str()), ConsumerGroup::new(config.kafka_group.as_str()));
     let plan = TopicPlan::new(&source, group.as_str(), &config.retry_tiers);
@@ -185,6 +222,7 @@ fn payment_settings(settings: &Settings) -> PaymentSettings {
     let config = &settings.config;
     PaymentSettings {
         api_key: settings.payment_api_key.as_ref().map(|key| ApiKey::new(key.reveal())),
+        look_up: config.payment_lookup == PaymentLookup::On,
         connect_timeout: config.payment_connect_timeout,
         call_timeout: config.payment_call_timeout,
         max_in_flight: config.calls_max,

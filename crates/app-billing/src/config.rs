@@ -12,6 +12,7 @@ use core_order::{BILLING_GROUP, Currency};
 use serde_json::json;
 
 use crate::cli::Failure;
+use crate::retention::SHORTEST;
 
 /// Every option, with its environment variable and default.
 #[derive(Debug, Clone, Args)]
@@ -60,6 +61,14 @@ pub struct Config {
     #[arg(long, env, global = true, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL", help_heading = "PostgreSQL")]
     pub database_migrate: bool,
 
+    /// How old claims are removed: whole partitions, or row by row for a role that may not change tables.
+    #[arg(long, env, global = true, default_value = "partitions", value_name = "HOW", help_heading = "PostgreSQL")]
+    pub claim_expiry: ClaimExpiry,
+    /// How long claims are kept: a time of at least 7 days, or `auto` for as long as the topics can bring an event back
+    /// (at most 35 days). An event older than that, and not in the ledger, is a dead letter.
+    #[arg(long, env, global = true, default_value = "auto", value_name = "TIME", value_parser = claim_retention, help_heading = "PostgreSQL")]
+    pub claim_retention: ClaimRetention,
+
     /// The payment provider's base URL; charges go to {base}/charges.
     #[arg(long, env, global = true, value_name = "URL", help_heading = "Payment")]
     pub payment_url: Option<String>,
@@ -69,7 +78,11 @@ pub struct Config {
     /// A file that holds the provider's API key.
     #[arg(long, env, global = true, value_name = "PATH", conflicts_with = "payment_api_key", help_heading = "Payment")]
     pub payment_api_key_file: Option<PathBuf>,
-    /// What a 409 means once no earlier call of ours can be running: the charge is done, or try again.
+    /// Whether the provider offers GET {base}/charges?idempotency_key=: it then settles what a call left in doubt.
+    #[arg(long, env, global = true, default_value = "off", value_name = "SWITCH", help_heading = "Payment")]
+    pub payment_lookup: PaymentLookup,
+    /// What a 409 means once no earlier call of ours can be running and no look-up is offered: the charge is done, or try
+    /// again.
     #[arg(long, env, global = true, default_value = "done", value_name = "MEANING", help_heading = "Payment")]
     pub payment_conflict: PaymentConflict,
     /// The longest wait for the provider's answer.
@@ -78,7 +91,7 @@ pub struct Config {
     /// The longest wait for a connection to the provider.
     #[arg(long, env, global = true, default_value = "2s", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Payment")]
     pub payment_connect_timeout: Duration,
-    /// How long the provider remembers an idempotency key.
+    /// How long the provider remembers an idempotency key. An older event is charged only if a look-up finds nothing.
     #[arg(long, env, global = true, default_value = "24h", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Payment")]
     pub payment_key_lifetime: Duration,
     /// The currency of events that name none. Kept in the database; a different value is refused later.
@@ -91,6 +104,9 @@ pub struct Config {
     /// The most calls to the provider in flight.
     #[arg(long, env, global = true, default_value_t = 256, value_name = "N", help_heading = "Limits")]
     pub calls_max: usize,
+    /// How long the calls of a transaction may hold it; a call that takes longer is awaited beside the next ones.
+    #[arg(long, env, global = true, default_value = "1s", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Limits")]
+    pub straggler_deadline: Duration,
     /// How far in the future an event's id may lie.
     #[arg(long, env, global = true, default_value = "5m", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Limits")]
     pub clock_skew: Duration,
@@ -127,6 +143,33 @@ pub enum PaymentConflict {
     Done,
     /// Nothing is known: try again.
     Retry,
+}
+
+/// Whether the provider offers a look-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PaymentLookup {
+    /// It does not, or it is not to be used.
+    Off,
+    /// It does.
+    On,
+}
+
+/// How old claims are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ClaimExpiry {
+    /// By dropping the partitions of whole days.
+    Partitions,
+    /// Row by row.
+    Delete,
+}
+
+/// How long claims are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimRetention {
+    /// As long as the topics can bring an event back.
+    Auto,
+    /// This long.
+    For(Duration),
 }
 
 /// The format of the logs.
@@ -252,10 +295,10 @@ impl Config {
             ));
         }
         let horizon: Duration = self.retry_tiers.iter().sum();
-        if horizon + self.clock_skew >= self.payment_key_lifetime {
+        if horizon + self.clock_skew + self.payment_call_timeout >= self.payment_key_lifetime {
             return Err(anyhow!(
-                "the retry tiers take {horizon:?} in all, which with CLOCK_SKEW reaches PAYMENT_KEY_LIFETIME ({:?}): \
-                 the last try could charge again under a key that the provider has forgotten",
+                "the retry tiers take {horizon:?} in all, which with CLOCK_SKEW and PAYMENT_CALL_TIMEOUT reaches \
+                 PAYMENT_KEY_LIFETIME ({:?}): the last try could meet a provider that has forgotten the key",
                 self.payment_key_lifetime
             ));
         }
@@ -298,8 +341,11 @@ impl Settings {
             "DATABASE_MAINTENANCE_URL": "***",
             "DATABASE_CONNECTIONS": database.connections,
             "DATABASE_MIGRATE": database.migrate,
+            "CLAIM_EXPIRY": match config.claim_expiry { ClaimExpiry::Partitions => "partitions", ClaimExpiry::Delete => "delete" },
+            "CLAIM_RETENTION": match config.claim_retention { ClaimRetention::Auto => "auto".to_owned(), ClaimRetention::For(keep) => time(keep) },
             "PAYMENT_URL": self.payment_url,
             "PAYMENT_API_KEY": if self.payment_api_key.is_some() { "***" } else { "" },
+            "PAYMENT_LOOKUP": match config.payment_lookup { PaymentLookup::Off => "off", PaymentLookup::On => "on" },
             "PAYMENT_CONFLICT": match config.payment_conflict { PaymentConflict::Done => "done", PaymentConflict::Retry => "retry" },
             "PAYMENT_CALL_TIMEOUT": time(config.payment_call_timeout),
             "PAYMENT_CONNECT_TIMEOUT": time(config.payment_connect_timeout),
@@ -307,6 +353,7 @@ impl Settings {
             "CURRENCY": config.currency.as_str(),
             "BATCH_MAX": config.batch_max,
             "CALLS_MAX": config.calls_max,
+            "STRAGGLER_DEADLINE": time(config.straggler_deadline),
             "CLOCK_SKEW": time(config.clock_skew),
             "HTTP_ADDR": config.http_addr.to_string(),
             "LOG": config.log,
@@ -332,6 +379,19 @@ fn secret(value: &Option<Secret>, file: Option<&Path>) -> Result<Option<Secret>,
         }
         (None, None) => Ok(None),
     }
+}
+
+fn claim_retention(text: &str) -> Result<ClaimRetention, String> {
+    if text == "auto" {
+        return Ok(ClaimRetention::Auto);
+    }
+    let keep = humantime::parse_duration(text).map_err(|error| format!("{error}; expected a time or `auto`"))?;
+    if keep < SHORTEST {
+        return Err(
+            "claims are kept for at least 7 days: an event that comes back later would not be recognized".into()
+        );
+    }
+    Ok(ClaimRetention::For(keep))
 }
 
 fn property(text: &str) -> Result<(String, String), String> {

@@ -12,6 +12,11 @@ pub const DECLINED: ErrorClass = ErrorClass::new("declined");
 /// The provider knows the key with another body, or for another order.
 pub const KEY_REUSED: ErrorClass = ErrorClass::new("key_reused");
 
+const STILL_PENDING: &str = "the look-up says that the charge is being made";
+
+const MAYBE_FORGOTTEN: &str = "the order may have been charged before: the provider may have forgotten the event's \
+                               idempotency key, and offers no look-up";
+
 /// How long the provider certainly remembers an idempotency key (trap 8 of the rules). An older event may have been
 /// charged before a crash under a key that means nothing any more: sending it again would charge again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,35 +38,40 @@ impl KeyMemory {
     }
 }
 
-/// Why the provider is asked about an order.
+/// What follows from the answer to a look-up before a charge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opening {
+    /// The charge may be sent.
+    Charge,
+    /// It may not, or need not.
+    Ended(Conclusion),
+}
+
+/// Why the provider is asked about a charge that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// Before a charge is sent: an earlier call may have made it.
-    BeforeCharge,
-    /// A charge was sent and the provider took it on (202).
+    /// It took the charge on (202).
     TakenOn {
         /// What it said.
         reason: String,
         /// The wait that it asked for.
         retry_after: Option<Duration>,
     },
-    /// A charge was sent and the provider knows its key (409): from a call that runs, or from one that is done.
+    /// It knows the key (409): from a call that runs, or from one that is done.
     Conflict {
         /// What it said.
         reason: String,
     },
-    /// A charge was sent and refused, but an earlier try of the same event may have moved the money.
+    /// It refused, but an earlier try of the same event may have moved the money.
     Refused(Refusal),
 }
 
-/// What follows from a provider's answer.
+/// How a try ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conclusion {
-    /// The charge may be sent.
-    Charge,
     /// The money moved.
     Charged(ChargeReceipt),
-    /// This try ends without it.
+    /// It ends without a charge that is certain.
     Failed(HandlerError),
     /// The provider cannot be asked about its 409: time has to tell.
     Wait {
@@ -110,34 +120,43 @@ pub fn after_charge(error: GatewayError, in_doubt: bool) -> Next {
     }
 }
 
-/// What the provider's answer means. `key_may_be_gone` is told as of the answer, right before a charge would be sent.
+/// What the answer before a charge means. `key_may_be_gone` is told as of the answer, right before the charge would be
+/// sent.
+///
+/// | charged | pending | failed | not found | not offered |
+/// |---|---|---|---|---|
+/// | charged | unknown | declined | charge | charge, or `in_doubt` if the key may be gone |
+pub fn before_charge(answer: LookUp, key_may_be_gone: bool) -> Opening {
+    Opening::Ended(match answer {
+        LookUp::Charged(receipt) => Conclusion::Charged(receipt),
+        LookUp::Pending => unknown(STILL_PENDING.to_owned(), None),
+        LookUp::Failed { reason } => declined(reason),
+        LookUp::NotOffered if key_may_be_gone => refuse(Refusal::new(ErrorClass::IN_DOUBT, MAYBE_FORGOTTEN)),
+        LookUp::NotFound | LookUp::NotOffered => return Opening::Charge,
+    })
+}
+
+/// What the answer after a charge means.
 ///
 /// | question | charged | pending | failed | not found | not offered |
 /// |---|---|---|---|---|---|
-/// | before a charge | charged | unknown | declined | charge | charge, or `in_doubt` if the key may be gone |
 /// | taken on (202) | charged | unknown | declined | unknown | unknown |
 /// | conflict (409) | charged | unknown | declined | unknown | wait |
 /// | refused | charged | unknown | refused | refused | refused, but what was in doubt stays so |
 ///
 /// "Unknown" is tried again later. "Declined" and "refused" are settled: no try ever moved money.
-pub fn conclude(question: Question, answer: LookUp, key_may_be_gone: bool) -> Conclusion {
+pub fn conclude(question: Question, answer: LookUp) -> Conclusion {
     match (question, answer) {
         (_, LookUp::Charged(receipt)) => Conclusion::Charged(receipt),
         (question, LookUp::Pending) => {
             let (said, retry_after) = question.told();
-            unknown(format!("{said}the look-up says that the charge is being made"), retry_after)
+            unknown(format!("{said}; {STILL_PENDING}"), retry_after)
         }
         (Question::Refused(refusal), LookUp::Failed { reason }) => {
             let reason = format!("{}; {reason}", refusal.reason);
             refuse(Refusal { reason, settled: true, ..refusal })
         }
-        (_, LookUp::Failed { reason }) => refuse(Refusal { settled: true, ..Refusal::new(DECLINED, reason) }),
-        (Question::BeforeCharge, LookUp::NotFound) => Conclusion::Charge,
-        (Question::BeforeCharge, LookUp::NotOffered) if key_may_be_gone => refuse(Refusal::new(
-            ErrorClass::IN_DOUBT,
-            "the provider may have forgotten the idempotency key and offers no look-up: a charge could be the second one",
-        )),
-        (Question::BeforeCharge, LookUp::NotOffered) => Conclusion::Charge,
+        (_, LookUp::Failed { reason }) => declined(reason),
         (Question::Refused(refusal), LookUp::NotFound) => refuse(Refusal { settled: true, ..refusal }),
         (Question::Refused(refusal), LookUp::NotOffered) => refuse(refusal),
         (Question::TakenOn { reason, retry_after }, LookUp::NotFound | LookUp::NotOffered) => {
@@ -151,23 +170,24 @@ pub fn conclude(question: Question, answer: LookUp, key_may_be_gone: bool) -> Co
     }
 }
 
-/// What follows from a look-up that failed. It moved nothing, but a call before it may have.
-pub fn look_up_failed(question: Question, error: GatewayError) -> HandlerError {
-    let effect = match question {
-        Question::BeforeCharge | Question::Refused(_) => Effect::None,
-        Question::TakenOn { .. } | Question::Conflict { .. } => Effect::Unknown,
+/// What follows from a look-up that failed, after the charge that led to it, if one was sent. It moved nothing, but
+/// that charge may have.
+pub fn look_up_failed(error: GatewayError, after: Option<Question>) -> HandlerError {
+    let effect = match after {
+        None | Some(Question::Refused(_)) => Effect::None,
+        Some(Question::TakenOn { .. } | Question::Conflict { .. }) => Effect::Unknown,
     };
-    let (said, asked_wait) = question.told();
+    let (said, asked_wait) = after.map(Question::told).unwrap_or_default();
+    let both = |reason: String| if said.is_empty() { reason } else { format!("{said}; {reason}") };
     match error {
         GatewayError::Misconfigured { reason } => HandlerError::Halt { reason },
         GatewayError::KeyReused { reason } => HandlerError::Permanent(Refusal::new(KEY_REUSED, reason)),
         GatewayError::Transient { reason, retry_after, .. } | GatewayError::Pending { reason, retry_after } => {
-            let retry_after = retry_after.max(asked_wait);
-            HandlerError::Transient { reason: format!("{said}{reason}"), retry_after, effect }
+            HandlerError::Transient { reason: both(reason), retry_after: retry_after.max(asked_wait), effect }
         }
         // A question that was refused says nothing about the money.
         GatewayError::Conflict { reason } | GatewayError::Declined { reason } => {
-            HandlerError::Transient { reason: format!("{said}{reason}"), retry_after: asked_wait, effect }
+            HandlerError::Transient { reason: both(reason), retry_after: asked_wait, effect }
         }
     }
 }
@@ -178,19 +198,23 @@ pub fn unknown_outcome(reason: String, retry_after: Option<Duration>) -> Handler
 }
 
 impl Question {
-    /// The provider's words that led to the question, as the start of a reason, and the wait that it asked for.
+    /// The provider's words that led to the question, and the wait that it asked for.
     fn told(self) -> (String, Option<Duration>) {
         match self {
-            Self::BeforeCharge => (String::new(), None),
-            Self::TakenOn { reason, retry_after } => (format!("{reason}; "), retry_after),
-            Self::Conflict { reason } => (format!("{reason}; "), None),
-            Self::Refused(refusal) => (format!("{}; ", refusal.reason), None),
+            Self::TakenOn { reason, retry_after } => (reason, retry_after),
+            Self::Conflict { reason } => (reason, None),
+            Self::Refused(refusal) => (refusal.reason, None),
         }
     }
 }
 
 fn unknown(reason: String, retry_after: Option<Duration>) -> Conclusion {
     Conclusion::Failed(unknown_outcome(reason, retry_after))
+}
+
+/// The provider itself says that the charge failed, so no try ever moved money.
+fn declined(reason: String) -> Conclusion {
+    refuse(Refusal { settled: true, ..Refusal::new(DECLINED, reason) })
 }
 
 fn refuse(refusal: Refusal) -> Conclusion {

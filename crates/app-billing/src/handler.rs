@@ -13,7 +13,8 @@ use core_order::{
 
 use crate::conflicts::{Conclusion as ByTime, Conflicts};
 use crate::doubt::{
-    Conclusion, KeyMemory, Next, Question, after_charge, asks_first, conclude, look_up_failed, unknown_outcome,
+    Conclusion, KeyMemory, Next, Opening, after_charge, asks_first, before_charge, conclude, look_up_failed,
+    unknown_outcome,
 };
 use crate::one_call::OneCall;
 
@@ -39,27 +40,21 @@ impl<G: PaymentGateway> ChargeOrders<G> {
     async fn settle(&self, order: &Claimed<OrderConfirmed>) -> Result<ChargeReceipt, HandlerError> {
         let in_doubt = order.history().in_doubt;
         if asks_first(in_doubt, self.key_may_be_gone(order)) {
-            match self.ask(order, Question::BeforeCharge).await? {
-                Conclusion::Charge => {}
-                conclusion => return self.end(order, conclusion),
+            let answer = self.gateway.look_up(order).await.map_err(|error| look_up_failed(error, None))?;
+            if let Opening::Ended(conclusion) = before_charge(answer, self.key_may_be_gone(order)) {
+                return self.end(order, conclusion);
             }
         }
-        match self.gateway.charge(order).await {
-            Ok(receipt) => Ok(receipt),
-            Err(error) => match after_charge(error, in_doubt) {
-                Next::Fail(error) => Err(error),
-                Next::Ask(question) => {
-                    let conclusion = self.ask(order, question).await?;
-                    self.end(order, conclusion)
-                }
+        let error = match self.gateway.charge(order).await {
+            Ok(receipt) => return Ok(receipt),
+            Err(error) => error,
+        };
+        match after_charge(error, in_doubt) {
+            Next::Fail(error) => Err(error),
+            Next::Ask(question) => match self.gateway.look_up(order).await {
+                Ok(answer) => self.end(order, conclude(question, answer)),
+                Err(error) => Err(look_up_failed(error, Some(question))),
             },
-        }
-    }
-
-    async fn ask(&self, order: &Claimed<OrderConfirmed>, question: Question) -> Result<Conclusion, HandlerError> {
-        match self.gateway.look_up(order).await {
-            Ok(answer) => Ok(conclude(question, answer, self.key_may_be_gone(order))),
-            Err(error) => Err(look_up_failed(question, error)),
         }
     }
 
@@ -67,7 +62,7 @@ impl<G: PaymentGateway> ChargeOrders<G> {
         let event_id = order.event().id();
         match conclusion {
             Conclusion::Charged(receipt) => {
-                tracing::info!(%event_id, "charged by an earlier call, as the look-up tells");
+                tracing::info!(%event_id, "charged, as the look-up tells");
                 Ok(receipt)
             }
             Conclusion::Failed(error) => Err(error),
@@ -96,6 +91,12 @@ impl<G: PaymentGateway, U: BillingTx> EventHandler<OrderConfirmed, U> for Charge
         let reservations: Vec<Reservation<'_>> = events.iter().map(|claimed| reservation(claimed.event())).collect();
         let answers = unit.reserve(&reservations).await?;
         Ok(answers.into_iter().map(admission).collect())
+    }
+
+    /// What the ledger holds was charged, whatever became of the claim.
+    async fn known(&self, unit: &mut U, events: &[Arc<OrderConfirmed>]) -> Result<Vec<bool>, StoreError> {
+        let events: Vec<EventId> = events.iter().map(|event| event.id()).collect();
+        unit.charged(&events).await
     }
 
     /// An order of nothing is charged by nobody. A call that runs already for the same event is joined.

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Error, bail};
 use async_trait::async_trait;
-use core_delivery::claim::{Claim, DedupKey};
+use core_delivery::claim::{Claim, ConsumerGroup, DedupKey};
+use core_delivery::ports::{PositionStep, StoredPosition};
+use core_delivery::record::LaneId;
 use core_order::{
     BillingTx, CompletedCharge, Currency, EventId, Reservation, ReservationAnswer, StoreError, UnitOfWork,
     UnitOfWorkFactory,
@@ -50,6 +52,10 @@ impl UnitOfWorkFactory for BillingStore {
     async fn begin(&self) -> Result<BillingUnit, StoreError> {
         self.0.begin().await.map(BillingUnit)
     }
+
+    async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
+        self.0.positions(group, lane).await
+    }
 }
 
 #[async_trait]
@@ -60,6 +66,10 @@ impl UnitOfWork for BillingUnit {
 
     async fn release(&mut self, keys: &[DedupKey]) -> Result<(), StoreError> {
         self.0.release(keys).await
+    }
+
+    async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError> {
+        self.0.advance(step).await
     }
 
     async fn commit(self) -> Result<(), StoreError> {
@@ -79,6 +89,8 @@ const RESERVE: &str = "
 const HOLDERS: &str = "
     select event_id, order_id, charged_at is not null from charge where order_id = any($1) or event_id = any($2)";
 
+const CHARGED: &str = "select event_id from charge where event_id = any($1) and charged_at is not null";
+
 const CANCEL: &str = "delete from charge where event_id = any($1) and charged_at is null";
 
 const COMPLETE: &str = "
@@ -88,6 +100,17 @@ const COMPLETE: &str = "
 
 #[async_trait]
 impl BillingTx for BillingUnit {
+    async fn charged(&mut self, events: &[EventId]) -> Result<Vec<bool>, StoreError> {
+        let ids: Vec<Uuid> = events.iter().map(|event| event.as_uuid()).collect();
+        let charged: Vec<Uuid> = sqlx::query_scalar(CHARGED)
+            .bind(&ids)
+            .fetch_all(self.0.connection())
+            .await
+            .map_err(|error| store_error("read which events have charged", error))?;
+        let charged: HashSet<Uuid> = charged.into_iter().collect();
+        Ok(ids.iter().map(|id| charged.contains(id)).collect())
+    }
+
     async fn reserve(&mut self, reservations: &[Reservation<'_>]) -> Result<Vec<ReservationAnswer>, StoreError> {
         let mut by_order: Vec<&Reservation<'_>> = reservations.iter().collect();
         by_order.sort_unstable_by_key(|reservation| (reservation.order_id, reservation.event_id));

@@ -11,4 +11,5 @@ pub mod handler;
 pub mod housekeeping;
 pub mod ledger;
 pub mod one_call;
+pub mod retention;
 pub mod telemetry;

@@ -109,7 +109,9 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+            tokio::time::timeout(Duration::from_secs(20), waiting)
+                .await
+                .unwrap_or_else(|_| panic!("not in time: {what}"));
         }
 
         fn callers(&self, event: EventId) -> usize {

@@ -7,6 +7,9 @@ use crate::{CustomerId, EventId, Money, OrderId, StoreError};
 /// The ledger in an open unit. It can neither claim nor commit.
 #[async_trait]
 pub trait BillingTx: Send {
+    /// Which of these events have charged their order; one answer for each, in order.
+    async fn charged(&mut self, events: &[EventId]) -> Result<Vec<bool>, StoreError>;
+
     /// Reserves the orders before the provider is called, so that no other event can charge them; one answer for
     /// each, in order. An order that another open unit holds is waited for.
     async fn reserve(&mut self, reservations: &[Reservation<'_>]) -> Result<Vec<ReservationAnswer>, StoreError>;

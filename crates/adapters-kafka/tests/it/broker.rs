@@ -10,7 +10,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::OwnedHeaders;
-use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -57,12 +57,74 @@ pub(crate) async fn create(topic: &Topic, partitions: i32) {
 }
 
 async fn create_with(name: &str, partitions: i32, config: &[(&str, &str)]) {
-    let admin: AdminClient<DefaultClientContext> = client().create().expect("admin client");
     let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
     let new = config.iter().fold(new, |new, (key, value)| new.set(key, value));
     let options = AdminOptions::new().operation_timeout(Some(LIMIT));
-    let outcome = admin.create_topics(&[new], &options).await.expect("broker answers");
+    let outcome = admin().create_topics(&[new], &options).await.expect("broker answers");
     outcome.into_iter().for_each(|topic| drop(topic.expect("created")));
+}
+
+fn admin() -> AdminClient<DefaultClientContext> {
+    client().create().expect("admin client")
+}
+
+/// Deletes a topic and waits until it is gone.
+pub(crate) async fn delete(topic: &Topic) {
+    let outcome = admin().delete_topics(&[topic.as_str()], &AdminOptions::new().operation_timeout(Some(LIMIT))).await;
+    outcome.expect("broker answers").into_iter().for_each(|topic| drop(topic.expect("deleted")));
+    let topic = topic.clone();
+    let gone = tokio::task::spawn_blocking(move || {
+        let deadline = std::time::Instant::now() + LIMIT;
+        let consumer: BaseConsumer = client().set("allow.auto.create.topics", "false").create().expect("consumer");
+        while consumer.fetch_metadata(Some(topic.as_str()), LIMIT).expect("answered").topics()[0].error().is_none() {
+            assert!(std::time::Instant::now() < deadline, "still there");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    gone.await.expect("no panic");
+}
+
+/// Makes this the first offset of a partition.
+pub(crate) async fn delete_records(topic: &Topic, partition: i32, first: i64) {
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(topic.as_str(), partition, Offset::Offset(first)).expect("an offset");
+    admin().delete_records(&list, &AdminOptions::new()).await.expect("deleted");
+}
+
+/// Transactions on partition 0 of a topic. Needs a runtime of several threads.
+pub(crate) struct Transactions {
+    producer: FutureProducer,
+    topic: Topic,
+}
+
+impl Transactions {
+    pub(crate) fn new(topic: &Topic) -> Self {
+        let producer: FutureProducer = client().set("transactional.id", unique("producer")).create().expect("producer");
+        tokio::task::block_in_place(|| producer.init_transactions(LIMIT)).expect("ready");
+        Self { producer, topic: topic.clone() }
+    }
+
+    /// Writes records and leaves their transaction open.
+    pub(crate) async fn begin(&self, count: usize) {
+        self.producer.begin_transaction().expect("begun");
+        for number in numbers(0..count) {
+            let record = FutureRecord::<str, str>::to(self.topic.as_str()).partition(0).payload(&number);
+            self.producer.send(record, LIMIT).await.map_err(|(error, _)| error).expect("acknowledged");
+        }
+    }
+
+    pub(crate) async fn end(&self, is_committed: bool) {
+        let end = tokio::task::block_in_place(|| match is_committed {
+            true => self.producer.commit_transaction(LIMIT),
+            false => self.producer.abort_transaction(LIMIT),
+        });
+        end.expect("ended");
+    }
+
+    pub(crate) async fn write(&self, count: usize, is_committed: bool) {
+        self.begin(count).await;
+        self.end(is_committed).await;
+    }
 }
 
 /// Writes records with these payloads to one partition, in order.

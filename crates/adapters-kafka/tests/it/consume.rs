@@ -6,13 +6,12 @@ use bytes::Bytes;
 use core_delivery::ports::{RecordStream, StreamEvent};
 use core_delivery::record::{Epoch, Header, Offset, Topic};
 use rdkafka::message::{Header as ClientHeader, OwnedHeaders};
-use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 
 use adapters_kafka::{KafkaSettings, KafkaStream};
 
 use crate::broker::{
-    LIMIT, brokers, client, committed, committed_becomes, numbers, produce, produce_with_headers, settings, topic,
-    unique,
+    LIMIT, Transactions, brokers, committed, committed_becomes, numbers, produce, produce_with_headers, settings,
+    topic, unique,
 };
 use crate::member::{Member, position};
 use crate::raw;
@@ -146,20 +145,9 @@ async fn a_stream_that_is_dropped_leaves_its_lanes_and_what_was_settled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lag_reaches_zero_behind_transaction_markers() {
     let (topic, group) = (topic("transactions", 1).await, unique("group"));
-    let name = unique("producer");
-    let producer: FutureProducer = client().set("transactional.id", name).create().expect("producer");
-    let transaction = async |count: usize, is_committed: bool| {
-        producer.begin_transaction().expect("begun");
-        for number in numbers(0..count) {
-            let record = FutureRecord::<str, str>::to(topic.as_str()).partition(0).payload(&number);
-            producer.send(record, LIMIT).await.map_err(|(error, _)| error).expect("acknowledged");
-        }
-        let end = if is_committed { producer.commit_transaction(LIMIT) } else { producer.abort_transaction(LIMIT) };
-        end.expect("ended");
-    };
-    tokio::task::block_in_place(|| producer.init_transactions(LIMIT)).expect("ready");
-    transaction(3, true).await;
-    transaction(2, false).await;
+    let transactions = Transactions::new(&topic);
+    transactions.write(3, true).await;
+    transactions.write(2, false).await;
 
     let mut member = Member::start(&settings(), &group, &topic);
     member.until(|m| m.count(0) == 3).await;
@@ -167,7 +155,7 @@ async fn the_lag_reaches_zero_behind_transaction_markers() {
     member.settle_all();
     // Three records, a marker, two aborted records, a marker.
     committed_becomes(&group, &topic, 0, 7).await;
-    transaction(1, true).await;
+    transactions.write(1, true).await;
     member.until(|m| m.count(0) == 4).await;
     member.settle_all();
     committed_becomes(&group, &topic, 0, 9).await;

@@ -1,8 +1,10 @@
 //! The adapter against a real broker, whose address is in `TEST_KAFKA_BROKERS`. Each test has a topic and a group of
 //! its own. No test double may appear here.
 
+mod arrival;
 mod broker;
 mod consume;
+mod inspect;
 mod member;
 mod pressure;
 mod publish;

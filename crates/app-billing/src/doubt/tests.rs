@@ -11,7 +11,6 @@ fn receipt() -> ChargeReceipt {
 /// A conclusion in a word: the class of a refusal, with a `!` if it is settled.
 fn word(conclusion: &Conclusion) -> String {
     match conclusion {
-        Conclusion::Charge => "charge".to_owned(),
         Conclusion::Charged(_) => "charged".to_owned(),
         Conclusion::Wait { .. } => "wait".to_owned(),
         Conclusion::Failed(error) => error_word(error),
@@ -23,14 +22,15 @@ fn error_word(error: &HandlerError) -> String {
         HandlerError::Transient { effect: Effect::Unknown, .. } => "unknown".to_owned(),
         HandlerError::Transient { effect: Effect::None, .. } => "transient".to_owned(),
         HandlerError::Transient { effect, .. } => panic!("nobody asked, so it is not {effect:?}"),
-        HandlerError::Permanent(Refusal { class, settled, .. }) => format!("{class}{}", if *settled { "!" } else { "" }),
+        HandlerError::Permanent(Refusal { class, settled, .. }) => {
+            format!("{class}{}", if *settled { "!" } else { "" })
+        }
         HandlerError::Halt { .. } => "halt".to_owned(),
     }
 }
 
-fn questions() -> [Question; 5] {
+fn questions() -> [Question; 4] {
     [
-        Question::BeforeCharge,
         Question::TakenOn { reason: "202".to_owned(), retry_after: Some(HOUR) },
         Question::Conflict { reason: "409".to_owned() },
         Question::Refused(Refusal::new(DECLINED, "402")),
@@ -52,7 +52,6 @@ fn answers() -> [LookUp; 5] {
 fn every_answer_to_every_question_has_its_conclusion() {
     let table = [
         // charged, pending, failed, not found, not offered
-        ["charged", "unknown", "declined!", "charge", "charge"],
         ["charged", "unknown", "declined!", "unknown", "unknown"],
         ["charged", "unknown", "declined!", "unknown", "wait"],
         ["charged", "unknown", "declined!", "declined!", "declined"],
@@ -60,39 +59,51 @@ fn every_answer_to_every_question_has_its_conclusion() {
     ];
     for (question, row) in questions().into_iter().zip(table) {
         for (answer, expected) in answers().into_iter().zip(row) {
-            for key_may_be_gone in [false, true] {
-                let conclusion = conclude(question.clone(), answer.clone(), key_may_be_gone);
-                let first_and_silent = question == Question::BeforeCharge && answer == LookUp::NotOffered;
-                let expected = if first_and_silent && key_may_be_gone { "in_doubt" } else { expected };
-                assert_eq!(word(&conclusion), expected, "{question:?}, {answer:?}, {key_may_be_gone}");
-                if let Conclusion::Charged(found) = conclusion {
-                    assert_eq!(found, receipt(), "the reference is kept");
-                }
+            let conclusion = conclude(question.clone(), answer.clone());
+            assert_eq!(word(&conclusion), expected, "{question:?}, {answer:?}");
+            if let Conclusion::Charged(found) = conclusion {
+                assert_eq!(found, receipt(), "the reference is kept");
             }
         }
     }
 }
 
 #[test]
+fn the_answer_before_a_charge_allows_it_or_ends_the_try() {
+    for (key_may_be_gone, row) in [
+        (false, ["charged", "unknown", "declined!", "charge", "charge"]),
+        (true, ["charged", "unknown", "declined!", "charge", "in_doubt"]),
+    ] {
+        for (answer, expected) in answers().into_iter().zip(row) {
+            let opening = match before_charge(answer.clone(), key_may_be_gone) {
+                Opening::Charge => "charge".to_owned(),
+                Opening::Ended(conclusion) => word(&conclusion),
+            };
+            assert_eq!(opening, expected, "{answer:?}, {key_may_be_gone}");
+        }
+    }
+}
+
+#[test]
 fn a_look_up_that_fails_leaves_what_was_known() {
-    let transient = |retry_after| GatewayError::Transient { reason: "503".to_owned(), retry_after, effect: Effect::None };
+    let transient =
+        |retry_after| GatewayError::Transient { reason: "503".to_owned(), retry_after, effect: Effect::None };
     let reused = GatewayError::KeyReused { reason: "another order".to_owned() };
     let declined = GatewayError::Declined { reason: "400".to_owned() };
     let misconfigured = GatewayError::Misconfigured { reason: "401".to_owned() };
+    let after = [None].into_iter().chain(questions().into_iter().map(Some));
     let expected = ["transient", "unknown", "unknown", "transient", "transient"];
-    for (question, expected) in questions().into_iter().zip(expected) {
+    for (question, expected) in after.zip(expected) {
         for error in [transient(None), declined.clone()] {
-            assert_eq!(error_word(&look_up_failed(question.clone(), error)), expected, "{question:?}");
+            assert_eq!(error_word(&look_up_failed(error, question.clone())), expected, "{question:?}");
         }
-        assert_eq!(error_word(&look_up_failed(question.clone(), reused.clone())), "key_reused", "{question:?}");
-        assert_eq!(error_word(&look_up_failed(question, misconfigured.clone())), "halt");
+        assert_eq!(error_word(&look_up_failed(reused.clone(), question.clone())), "key_reused", "{question:?}");
+        assert_eq!(error_word(&look_up_failed(misconfigured.clone(), question)), "halt");
     }
-    let [_, taken_on, ..] = questions();
+    let [taken_on, ..] = questions();
     for (answered, longest) in [(None, HOUR), (Some(HOUR / 2), HOUR), (Some(2 * HOUR), 2 * HOUR)] {
-        let HandlerError::Transient { retry_after, reason, .. } = look_up_failed(taken_on.clone(), transient(answered))
-        else {
-            panic!("503 is transient")
-        };
+        let failed = look_up_failed(transient(answered), Some(taken_on.clone()));
+        let HandlerError::Transient { retry_after, reason, .. } = failed else { panic!("503 is transient") };
         assert_eq!((retry_after, reason.as_str()), (Some(longest), "202; 503"));
     }
 }
@@ -104,7 +115,6 @@ fn a_charge_that_is_not_confirmed_is_asked_about_or_ends() {
         Next::Ask(Question::Refused(refusal)) => format!("ask about {}", refusal.class),
         Next::Ask(Question::TakenOn { retry_after, .. }) => format!("ask about 202, {retry_after:?}"),
         Next::Ask(Question::Conflict { .. }) => "ask about 409".to_owned(),
-        Next::Ask(Question::BeforeCharge) => panic!("it was sent"),
         Next::Fail(error) => error_word(&error),
     };
     let transient = |effect| GatewayError::Transient { reason: text(), retry_after: None, effect };

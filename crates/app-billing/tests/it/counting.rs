@@ -9,7 +9,7 @@ use adapters_tokio::TokioRuntime;
 use anyhow::{Result, ensure};
 use async_trait::async_trait;
 use core_delivery::claim::{Claimed, ConsumerGroup};
-use core_delivery::delivery::{Consumer, ConsumerError, ConsumerSettings, Health, Tier, Topology};
+use core_delivery::delivery::{Consumer, ConsumerError, ConsumerSettings, Health, StormLimits, Tier, Topology};
 use core_delivery::ports::{EventHandler, HandlerError, StoreError};
 use core_delivery::record::Topic;
 use core_order::{Currency, Event, OrderConfirmed, OrderConfirmedDecoder};
@@ -68,7 +68,14 @@ impl Counting {
         };
         let (stream, control) = KafkaStream::start(&settings, members, &topology.consumed())?;
         let consumer = Consumer {
-            settings: ConsumerSettings { topology, batch_max: 50, calls_max: 8, clock_skew: Duration::from_secs(300) },
+            settings: ConsumerSettings {
+                topology,
+                batch_max: 50,
+                calls_max: 8,
+                straggler_deadline: Duration::from_secs(1),
+                storm: StormLimits::default(),
+                clock_skew: Duration::from_secs(300),
+            },
             store: Arc::new(PgStore::new(pool(world).await?, pool(world).await?)),
             handler: Arc::new(CountOrders),
             decoder: Arc::new(OrderConfirmedDecoder::new(Currency::EUR)),

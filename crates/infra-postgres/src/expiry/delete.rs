@@ -42,7 +42,7 @@ pub async fn delete_expired_claims(
     let Some(mut turn) = Turn::take(pool).await? else { return Ok(Removal::HeldElsewhere) };
     let deleted = delete(&mut turn.session, retention, batch.max(1), &mut progress).await;
     let deleted = deleted.map_err(|error| store_error("delete expired claims", error))?;
-    turn.end().await?;
+    turn.end().await;
     Ok(Removal::Done(deleted))
 }
 
@@ -52,7 +52,7 @@ async fn delete(
     batch: u32,
     progress: &mut (impl FnMut(&DeletedClaims) -> ControlFlow<()> + Send),
 ) -> sqlx::Result<Vec<DeletedClaims>> {
-    let cutoff = clock::read(&mut *session).await?.minus(retention.keep);
+    let cutoff = retention.cutoff(clock::read(&mut *session).await?);
     let mut all = Vec::new();
     for StandingFloor { group, floor } in standing_floors(session, retention).await? {
         let mut deleted = DeletedClaims { group: ConsumerGroup::new(group), claims: 0 };

@@ -62,7 +62,7 @@ async fn advance(
     now: UnixMillis,
 ) -> sqlx::Result<FloorMove> {
     let now = now.min(clock::read(&mut *session).await?);
-    let cutoff = now.minus(retention.keep);
+    let cutoff = retention.cutoff(now);
     let before: Option<(Uuid, bool)> = sqlx::query_as(
         "select floor, advanced_at > clock_timestamp() - $2 * interval '1 millisecond' from claim_floor \
          where consumer_group = $1",

@@ -15,6 +15,7 @@ pub use partitions::{DroppedPartitions, Kept, KeptPartition, drop_expired_partit
 
 use std::time::Duration;
 
+use core_delivery::event::UnixMillis;
 use core_delivery::ports::StoreError;
 use sqlx::{Connection, PgConnection, PgPool};
 
@@ -36,19 +37,16 @@ impl Retention {
         Self { keep, grace: Duration::from_secs(3_600) }
     }
 
-    fn keep_millis(self) -> i64 {
-        millis(self.keep)
+    /// What is older than this may go. Not before 1970, where no event is.
+    fn cutoff(self, now: UnixMillis) -> UnixMillis {
+        now.minus(self.keep).max(UnixMillis(0))
     }
 
+    /// Within what the server's intervals hold.
     fn grace_millis(self) -> i64 {
-        millis(self.grace)
+        const THOUSAND_YEARS: i64 = 1_000 * 366 * 86_400_000;
+        i64::try_from(self.grace.as_millis()).unwrap_or(THOUSAND_YEARS).min(THOUSAND_YEARS)
     }
-}
-
-/// Far within what the server's intervals hold.
-fn millis(duration: Duration) -> i64 {
-    const THOUSAND_YEARS: i64 = 1_000 * 366 * 86_400_000;
-    i64::try_from(duration.as_millis()).unwrap_or(THOUSAND_YEARS).min(THOUSAND_YEARS)
 }
 
 /// What became of a removal.
@@ -93,8 +91,8 @@ impl Turn {
         taken.await.map_err(|error| store_error("take the turn to remove claims", error))
     }
 
-    /// Waits until the session is closed, so that the turn is free when this returns.
-    async fn end(self) -> Result<(), StoreError> {
-        self.session.close().await.map_err(|error| store_error("end the turn to remove claims", error))
+    /// The work is done, and what it did is known: a farewell that fails changes nothing about it.
+    async fn end(self) {
+        drop(self.session.close().await);
     }
 }

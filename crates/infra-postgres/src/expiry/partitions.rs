@@ -78,7 +78,7 @@ pub async fn drop_expired_partitions(
             }
         }
     }
-    turn.end().await?;
+    turn.end().await;
     Ok(Removal::Done(outcome))
 }
 
@@ -185,7 +185,7 @@ struct Rule {
 
 impl Rule {
     async fn read(session: &mut PgConnection, retention: Retention) -> sqlx::Result<Self> {
-        let cutoff = clock::read(&mut *session).await?.minus(retention.keep);
+        let cutoff = retention.cutoff(clock::read(&mut *session).await?);
         Ok(Self { cutoff, floors: standing_floors(session, retention).await? })
     }
 

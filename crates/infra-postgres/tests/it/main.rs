@@ -3,7 +3,11 @@
 mod claims;
 mod connections;
 mod contract;
+mod deletes;
+mod expiry;
 mod faults;
+mod floors;
+mod imports;
 mod migrations;
 mod partitions;
 mod positions;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use core_delivery::claim::{Claim, ConsumerGroup, DedupKey};
 use core_delivery::event::{EventId, UnixMillis};
 use core_delivery::ports::{StoreError, UnitOfWork, UnitOfWorkFactory};
-use infra_postgres::{PartitionPlan, PgSettings, PgStore, PgUnit, connect, migrate_delivery};
+use infra_postgres::{
+    PartitionDay, PartitionPlan, PgSettings, PgStore, PgUnit, connect, ensure_partitions, migrate_delivery,
+};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
 pub(crate) const GROUP: &str = "billing-order-confirmed";
@@ -146,6 +148,26 @@ pub(crate) fn keys(count: usize) -> Vec<DedupKey> {
 pub(crate) fn key_in_days(days: i64) -> DedupKey {
     let instant = UnixMillis(now().0 + days * 86_400_000);
     key_of(EventId::at(instant, *b"0123456789"), GROUP)
+}
+
+/// Claims of a group as they are some days after: made, stored and committed so long ago.
+pub(crate) async fn aged(world: &World, group: &str, days: &[i64]) -> Vec<DedupKey> {
+    let mut keys: Vec<_> = days.iter().map(|ago| key_of(key_in_days(-ago).event_id(), group)).collect();
+    keys.sort();
+    let made = keys.iter().map(|key| PartitionDay::of(key.event_id().made_at()));
+    ensure_partitions(&world.maintenance, made).await.expect("partitions");
+    assert_eq!(world.claimed(&keys).await, vec![Claim::Fresh; keys.len()]);
+    for key in &keys {
+        let id = key.event_id();
+        world
+            .run(format!(
+                "update processed_event set processed_at = to_timestamp({} / 1000.0) \
+                 where event_id = '{id}' and consumer_group = '{group}'",
+                id.made_at().0
+            ))
+            .await;
+    }
+    keys
 }
 
 /// Gives a promise ten seconds.

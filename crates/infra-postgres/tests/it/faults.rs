@@ -86,12 +86,9 @@ async fn a_read_only_server_is_an_outage_and_its_sessions_are_thrown_away() {
 
 #[tokio::test]
 async fn a_pool_without_a_free_connection_is_an_outage() {
-    let world = World::with(|settings| PgSettings {
-        max_connections: 1,
-        acquire_timeout: Duration::from_secs(2),
-        ..settings
-    })
-    .await;
+    let world =
+        World::with(|settings| PgSettings { max_connections: 1, acquire_timeout: Duration::from_secs(2), ..settings })
+            .await;
     let held = world.begin().await;
     assert_unavailable(world.store.begin().await.map(drop));
     drop(held);

@@ -23,7 +23,7 @@ pub struct KafkaSettings {
     pub drain_limit: Duration,
     /// How often moved positions are committed. Default 200 ms.
     pub commit_interval: Duration,
-    /// How many records may be delivered and not yet settled in a lane before it is paused. Default 4,000.
+    /// How many records may be delivered and not yet settled in a lane before it is paused. Default 20,000.
     pub lane_records_max: usize,
     /// The same in bytes. Default 32 MiB.
     pub lane_bytes_max: usize,
@@ -43,7 +43,7 @@ impl KafkaSettings {
             session_timeout: Duration::from_secs(15),
             drain_limit: Duration::from_secs(10),
             commit_interval: Duration::from_millis(200),
-            lane_records_max: 4_000,
+            lane_records_max: 20_000,
             lane_bytes_max: 32 << 20,
             delivery_timeout: Duration::from_secs(30),
             message_bytes_max: (1 << 20) + (64 << 10),

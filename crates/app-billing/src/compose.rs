@@ -213,7 +213,8 @@ fn kafka_settings(settings: &Settings) -> KafkaSettings {
         session_timeout: config.kafka_session_timeout,
         drain_limit: config.drain_limit,
         commit_interval: config.kafka_commit_interval,
-        lane_records_max: 2 * config.batch_max,
+        // Enough that a lane that is busy is not paused: a pause throws its prefetch away. The bytes are bounded too.
+        lane_records_max: 10 * config.batch_max,
         ..KafkaSettings::new(settings.brokers.as_str())
     }
 }

@@ -118,7 +118,7 @@ mod tests {
         ("infra-postgres", &["core-delivery", "sqlx"]),
         ("app-billing", &["adapters-http", "adapters-kafka", "core-order", "infra-postgres", "sandbox"]),
         ("sandbox", &["axum"]),
-        ("testbed", &["sqlx", "tokio"]),
+        ("testbed", &["adapters-kafka", "core-order", "infra-postgres", "rdkafka", "sqlx", "tokio"]),
         ("xtask", &["testbed"]),
     ];
 

@@ -201,7 +201,7 @@ where
             Stage::Source => Duration::ZERO,
             Stage::Tier(index) => settings.topology.tiers[index].delay,
         };
-        tracing::info!(lane = %assignment.lane, epoch = assignment.epoch.0, "lane assigned");
+        tracing::debug!(lane = %assignment.lane, epoch = assignment.epoch.0, "lane assigned");
         let lane = Lane::new(assignment.clone(), stage, delay, settings.clock_skew);
         let (inputs, received) = mpsc::unbounded();
         let driver = LaneDriver::new(Arc::clone(&self.pipeline), assignment.clone(), arrival, lane, received);

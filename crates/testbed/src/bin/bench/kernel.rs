@@ -39,7 +39,7 @@ const LAST_TASKS: Duration = Duration::from_secs(15);
 
 pub(crate) async fn run(world: &World, events: usize, batch_max: usize) -> Result<Measured> {
     let database = Database::prepare(&world.database("kernel").await?).await?;
-    let kafka = KafkaSettings { lane_records_max: 2 * batch_max, ..KafkaSettings::new(world.brokers()) };
+    let kafka = KafkaSettings { lane_records_max: 10 * batch_max, ..KafkaSettings::new(world.brokers()) };
     let plan = TopicPlan::new(&Topic::new(TOPIC), GROUP, &[]);
     ensure_topics(&kafka, &plan, true).await?;
     let topology = Topology {

@@ -24,8 +24,8 @@ const NO_COMPONENT: u8 = 3;
 
 /// Measure events per second, and processor time, beside the limit of the database alone.
 ///
-/// Four measurements on one real Kafka and one durable PostgreSQL: (s) one event at a time, the usual way; (a) the
-/// database alone, in batches, without Kafka; (b) the kernel with a handler that only writes to the database; (c) the
+/// Four measurements on one real Kafka and one durable PostgreSQL: (s) one event at a time, the usual way, where the
+/// broker takes at least 5 ms for each commit of an offset; (a) the database alone, in batches, without Kafka; (b) the kernel with a handler that only writes to the database; (c) the
 /// whole service, which charges each event. Read the ratios: the figures themselves are the machine's.
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask bench")]

@@ -23,7 +23,7 @@ impl Report {
         if self.measured.is_empty() {
             println!();
             println!(
-                "      {:<20} {:>8} {:>8} {:>9}   cpu seconds, and of the consumer a event",
+                "      {:<20} {:>8} {:>8} {:>9}   seconds of one core (and the consumer's part per event)",
                 "", "events", "s", "events/s"
             );
         }

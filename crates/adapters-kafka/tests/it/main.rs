@@ -11,3 +11,4 @@ mod publish;
 mod raw;
 mod rebalance;
 mod topics;
+mod zz;

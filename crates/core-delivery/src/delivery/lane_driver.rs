@@ -11,11 +11,12 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{pin_mut, select_biased};
 
 use crate::event::{Event, EventId};
-use crate::ports::{Arrival, EventHandler, UnitOfWorkFactory};
+use crate::ports::{Arrival, ErrorClass, EventHandler, UnitOfWorkFactory};
 use crate::record::{Assignment, Committable, Record};
 
 use super::backoff::{Backoff, jitter};
 use super::batch::{BatchReport, Interruption, Outcome, PositionPlan, Unrecorded};
+use super::clock::clock_agrees;
 use super::consumer::Pipeline;
 use super::courier;
 use super::lane::{Admitted, Delivery, Lane};
@@ -31,6 +32,12 @@ const STORE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How many events a lane tries at a time while failing is the rule.
 const PROBE: usize = 10;
+
+/// How soon a lane looks again whether it may work, while something halts all of them.
+const HALTED_AGAIN: Duration = Duration::from_secs(1);
+
+/// How soon a record from the future is looked at again while the clocks disagree.
+const CLOCK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What the consumer tells a lane.
 pub(super) enum Input {
@@ -73,10 +80,18 @@ where
     unit: Option<oneshot::Receiver<UnitEnd<E, H::Receipt>>>,
     unrecorded: Unrecorded<H::Receipt>,
     stragglers: FuturesUnordered<BoxFuture<'static, (EventId, Performed<H::Receipt>)>>,
-    copies: FuturesUnordered<BoxFuture<'static, (Ticket, Verdict)>>,
+    copies: FuturesUnordered<BoxFuture<'static, Sent>>,
     pause: Option<BoxFuture<'static, ()>>,
     interruptions: u32,
     draining: bool,
+}
+
+/// What became of a copy.
+enum Sent {
+    /// It is acknowledged.
+    Acknowledged(Ticket, Verdict),
+    /// It was not sent: this machine's clock and the store's disagree, so nobody can say what lies in the future.
+    ClockDisagrees,
 }
 
 type UnitEnd<E, R> = (BatchReport<E>, Unrecorded<R>);
@@ -85,7 +100,7 @@ enum Wake<E, R> {
     Input(Option<Input>),
     Unit(Result<UnitEnd<E, R>, oneshot::Canceled>),
     Straggled(EventId, Performed<R>),
-    Copied(Ticket, Verdict),
+    Sent(Sent),
     Store,
     Time,
 }
@@ -163,7 +178,9 @@ where
                     }
                 }
                 Wake::Unit(Err(oneshot::Canceled)) => return Exit::UnitPanicked,
-                Wake::Copied(ticket, verdict) => self.settle(ticket, &verdict),
+                Wake::Sent(Sent::Acknowledged(ticket, verdict)) => self.settle(ticket, &verdict),
+                // The records are looked at again, by a clock that is believed.
+                Wake::Sent(Sent::ClockDisagrees) => return Exit::Restart,
                 Wake::Store => self.store_now(),
                 Wake::Time => self.pause = None,
             }
@@ -216,7 +233,7 @@ where
             input = self.inputs.next() => Wake::Input(input),
             ended = unit => Wake::Unit(ended),
             (event, performed) = self.stragglers.select_next_some() => Wake::Straggled(event, performed),
-            (ticket, verdict) = self.copies.select_next_some() => Wake::Copied(ticket, verdict),
+            sent = self.copies.select_next_some() => Wake::Sent(sent),
             () = store => Wake::Store,
             () = time => Wake::Time,
         }
@@ -230,6 +247,10 @@ where
         }
         if self.draining {
             return self.start_last_unit();
+        }
+        if self.pipeline.health.is_halted() {
+            self.pause = Some(self.pipeline.runtime.sleep(HALTED_AGAIN));
+            return;
         }
         let rages = self.pipeline.storm().rages();
         let max = if rages { PROBE } else { self.pipeline.settings.batch_max };
@@ -401,11 +422,16 @@ where
         let journey = self.lane.journey(record);
         let now = pipeline.runtime.now();
         let sent = dispatch(&pipeline.settings.topology, self.lane.stage(), record, journey, failure, now);
+        let depends_on_the_clock = failure.class == ErrorClass::FROM_THE_FUTURE;
         self.copies.push(
             async move {
+                if depends_on_the_clock && !clock_agrees(&pipeline).await {
+                    pipeline.runtime.sleep(CLOCK_AGAIN).await;
+                    return Sent::ClockDisagrees;
+                }
                 let Pipeline { publisher, runtime, health, metrics, .. } = &*pipeline;
                 courier::deliver(&**publisher, &**runtime, health, metrics, sent.copy).await;
-                (ticket, sent.verdict)
+                Sent::Acknowledged(ticket, sent.verdict)
             }
             .boxed(),
         );

@@ -4,6 +4,7 @@
 mod backoff;
 mod batch;
 mod calls;
+mod clock;
 mod consumer;
 mod courier;
 mod health;
@@ -23,6 +24,7 @@ mod watermark;
 pub use backoff::Backoff;
 pub use batch::{Batch, BatchReport, Interruption, Outcome, PositionPlan, Unrecorded};
 pub use calls::Calls;
+pub use clock::{CLOCKS_APART, check_clocks};
 pub use consumer::{Consumer, ConsumerError, ConsumerSettings};
 pub use health::Health;
 pub use lane::{Admitted, Delivery, Lane};

@@ -4,6 +4,7 @@
 use async_trait::async_trait;
 
 use crate::claim::{Claim, ConsumerGroup, DedupKey};
+use crate::event::UnixMillis;
 use crate::record::{Committable, LaneId, LogIdentity};
 
 /// Opens units of work.
@@ -14,6 +15,9 @@ pub trait UnitOfWorkFactory: Send + Sync + 'static {
 
     /// Opens a unit. Not cancel safe: the kernel runs it in a task that is never dropped half-way.
     async fn begin(&self) -> Result<Self::Unit, StoreError>;
+
+    /// The store's clock. Where it and this machine's disagree, nobody can say which event lies in the future.
+    async fn now(&self) -> Result<UnixMillis, StoreError>;
 
     /// The positions that are stored for a lane of a group, one for each log that ever had its name.
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError>;

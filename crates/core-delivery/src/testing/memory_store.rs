@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::channel::oneshot;
 
 use crate::claim::{Claim, ConsumerGroup, DedupKey};
-use crate::event::EventId;
+use crate::event::{EventId, UnixMillis};
 use crate::ports::{PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory};
 use crate::record::{Committable, LaneId};
 
@@ -24,6 +24,7 @@ struct State {
     claims: BTreeMap<DedupKey, Holder>,
     positions: HashMap<(ConsumerGroup, LaneId), StoredPosition>,
     floor: Option<EventId>,
+    clock: UnixMillis,
     lines: Vec<String>,
     waiting: Vec<oneshot::Sender<()>>,
     faults: VecDeque<(Operation, StoreError)>,
@@ -46,6 +47,8 @@ pub enum Operation {
     Release,
     /// Writing a line.
     Write,
+    /// Reading the clock.
+    Clock,
     /// Reading positions.
     Positions,
     /// Moving a position.
@@ -65,6 +68,11 @@ impl MemoryStore {
     /// The committed lines, in commit order.
     pub fn lines(&self) -> Vec<String> {
         self.lock().lines.clone()
+    }
+
+    /// Sets the store's clock, which stands still.
+    pub fn set_clock(&self, now: UnixMillis) {
+        self.lock().clock = now;
     }
 
     /// From now on ids below the floor are not claimed, and the claims below it are gone.
@@ -124,6 +132,11 @@ impl UnitOfWorkFactory for MemoryStore {
         let mut state = self.lock();
         state.units += 1;
         Ok(MemoryUnit { id: state.units, store: self.clone(), lines: vec![], steps: vec![], failed: false })
+    }
+
+    async fn now(&self) -> Result<UnixMillis, StoreError> {
+        self.strike(Operation::Clock)?;
+        Ok(self.lock().clock)
     }
 
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {

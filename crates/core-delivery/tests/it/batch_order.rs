@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use core_delivery::claim::{Claim, Claimed, ConsumerGroup, DedupKey};
 use core_delivery::delivery::{Batch, Calls, Delivery, Outcome, PositionPlan, Unrecorded, Watermark};
-use core_delivery::event::{Event, EventId};
+use core_delivery::event::{Event, EventId, UnixMillis};
 use core_delivery::ports::{
     ErrorClass, EventHandler, HandlerError, PositionStep, Refusal, StoreError, StoredPosition, UnitOfWork,
     UnitOfWorkFactory,
@@ -47,6 +47,9 @@ impl UnitOfWorkFactory for OneUnit {
     type Unit = MockUnit;
     async fn begin(&self) -> Result<MockUnit, StoreError> {
         Ok(self.0.lock().unwrap().take().expect("one unit is enough"))
+    }
+    async fn now(&self) -> Result<UnixMillis, StoreError> {
+        Ok(crate::support::START)
     }
     async fn positions(&self, _group: &ConsumerGroup, _lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
         Ok(vec![])

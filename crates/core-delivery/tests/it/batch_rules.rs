@@ -1,10 +1,13 @@
 //! What a unit does when the store or the handler misbehaves.
 
+use std::time::Duration;
+
+use core_delivery::event::EventId;
 use core_delivery::ports::{ErrorClass, StoreError};
 use core_delivery::record::Committable;
 use core_delivery::testing::{MemoryStore, Operation};
 
-use crate::support::{Act, Scripted, World, note, record};
+use crate::support::{Act, Note, START, Scripted, World, note, record};
 
 fn header(record: &core_delivery::record::OutgoingRecord, key: &str) -> String {
     let header = record.headers.iter().find(|header| header.key == key).expect("the header is there");
@@ -154,6 +157,41 @@ async fn in_a_storm_of_failures_no_event_moves() {
     let (applied, letters) = (world.store.lines().len(), world.publisher.written().len());
     assert_eq!(applied + letters, 60);
     assert!(letters < 60 - 10, "{letters} letters: only single failures after the storm");
+    world.stop().await.expect("it stops clean");
+}
+
+/// An id from the future is a dead letter only while the store's clock agrees with ours; else it is ours that is wrong,
+/// as likely as not, and nothing moves.
+#[tokio::test(start_paused = true)]
+async fn an_id_from_the_future_is_no_dead_letter_while_the_clocks_disagree() {
+    let world = World::start();
+    world.store.set_clock(START.plus(Duration::from_secs(600)));
+    let early = Note { id: EventId::at(START.plus(Duration::from_secs(590)), [9; 10]), ..note(9, "a") };
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &early)]);
+    world.until("the restart", || world.script.restarted(&lane).is_some()).await;
+    assert_eq!(world.publisher.written(), []);
+    assert_eq!(world.script.position(&lane.lane), None);
+    assert!(world.health.reasons()[0].contains("clock"), "{:?}", world.health.reasons());
+
+    world.store.set_clock(START.plus(Duration::from_secs(6)));
+    let again = world.script.restarted(&lane).expect("it was restarted");
+    world.script.deliver(&again, vec![record(0, &early)]);
+    world.until_position(&lane.lane, 1).await;
+    assert_eq!(header(&world.publisher.written()[0], "delivery-error-class"), "from_the_future");
+    world.stop().await.expect("it stops clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_halt_starts_no_unit_until_it_is_cleared() {
+    let world = World::start();
+    world.health.halt("clock", "the clocks disagree");
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &note(1, "a"))]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.handler.performed(), Vec::<String>::new());
+    world.health.clear("clock");
+    world.until_position(&lane.lane, 1).await;
     world.stop().await.expect("it stops clean");
 }
 

@@ -232,6 +232,7 @@ impl World {
     }
 
     pub fn start_with(store: MemoryStore, handler: Scripted) -> Self {
+        store.set_clock(START);
         let (handler, publisher) = (Arc::new(handler), Arc::new(MemoryPublisher::default()));
         let (stream, script) = ScriptedStream::new();
         let (stop, health) = (Arc::new(Notify::new()), Health::default());

@@ -91,8 +91,11 @@ impl Turn {
         taken.await.map_err(|error| store_error("take the turn to remove claims", error))
     }
 
-    /// The work is done, and what it did is known: a farewell that fails changes nothing about it.
-    async fn end(self) {
+    /// Unlocks before it closes, because the server notices the end of a session a moment later. The work is done, and
+    /// what it did is known: a farewell that fails changes nothing about it.
+    async fn end(mut self) {
+        let unlock = sqlx::query("select pg_advisory_unlock($1)").bind(EXPIRY_LOCK);
+        drop(unlock.execute(&mut self.session).await);
         drop(self.session.close().await);
     }
 }

@@ -1,0 +1,95 @@
+//! Whether this machine's clock can be believed: the store has one too. Where the two disagree, ids from the future and
+//! expired ones cannot be told from others, so nothing is concluded from them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::future::FutureExt;
+
+use crate::event::{Event, UnixMillis};
+use crate::ports::{EventHandler, StoreError, UnitOfWorkFactory, error_chain};
+
+use super::backoff::{Backoff, jitter};
+use super::consumer::Pipeline;
+
+/// Clocks that are further apart than this disagree.
+pub const CLOCKS_APART: Duration = Duration::from_secs(60);
+
+const PLACE: &str = "clock";
+
+/// Says in words by how much two clocks disagree; `Ok` if they agree.
+pub fn check_clocks(here: UnixMillis, store: UnixMillis) -> Result<(), String> {
+    let (apart, direction) = match here >= store {
+        true => (here.since(store), "ahead of"),
+        false => (store.since(here), "behind"),
+    };
+    if apart <= CLOCKS_APART {
+        return Ok(());
+    }
+    Err(format!("this machine's clock is {} s {direction} the database's: set the wrong one right", apart.as_secs()))
+}
+
+/// Asks the store until it answers, and tells whether the clocks agree; if not, health says so.
+pub(super) async fn clock_agrees<E, F, H>(pipeline: &Pipeline<E, F, H>) -> bool
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    let mut failures = 0;
+    loop {
+        match ask(pipeline).await {
+            Ok(store) => {
+                let checked = check_clocks(pipeline.runtime.now(), store);
+                return match checked {
+                    Ok(()) => {
+                        pipeline.health.clear(PLACE);
+                        true
+                    }
+                    Err(reason) => {
+                        tracing::error!(error = reason, "the clocks disagree");
+                        pipeline.health.report(PLACE, reason);
+                        false
+                    }
+                };
+            }
+            Err(error) => {
+                failures += 1;
+                if failures == 1 {
+                    tracing::warn!(error = error_chain(&error), "the store's clock is unknown");
+                }
+                pipeline.runtime.sleep(Backoff::INFRASTRUCTURE.delay(failures, jitter())).await;
+            }
+        }
+    }
+}
+
+/// Asks in a task of its own: a query that is dropped half-way would cost a pooled session.
+async fn ask<E, F, H>(pipeline: &Pipeline<E, F, H>) -> Result<UnixMillis, StoreError>
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    let (told, answer) = oneshot::channel();
+    let store = Arc::clone(&pipeline.batch.store);
+    // The lane may have been lost meanwhile.
+    let question = async move { drop(told.send(store.now().await)) };
+    pipeline.runtime.spawn("clock", question.boxed());
+    answer.await.unwrap_or_else(|oneshot::Canceled| Err(StoreError::unavailable("the question was not answered")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_disagree_beyond_a_minute_in_either_direction() {
+        let at = |seconds: i64| UnixMillis(seconds * 1_000);
+        assert_eq!(check_clocks(at(100), at(160)), Ok(()));
+        assert_eq!(check_clocks(at(160), at(100)), Ok(()));
+        assert!(check_clocks(at(100), at(161)).expect_err("behind").contains("61 s behind"));
+        assert!(check_clocks(at(161), at(100)).expect_err("ahead").contains("61 s ahead of"));
+    }
+}

@@ -2,4 +2,5 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=../../migrations/billing");
+    println!("cargo::rerun-if-changed=../../migrations/delivery");
 }

@@ -13,12 +13,12 @@ use rdkafka::{ClientContext, Offset};
 
 use crate::cluster::hear_the_reason;
 use crate::context::Callbacks;
-use crate::native::{self, TopicDescription};
+use crate::native::{self, Described};
 use crate::positions;
 use crate::settings::KafkaSettings;
 
-/// How long the brokers that lead some of the lanes may take: one that is away must not use up the time of the others.
-const LEADER_LIMIT: Duration = Duration::from_secs(3);
+/// How long one broker of several may take: one that is away must not use up the time of the others.
+const BROKER_LIMIT: Duration = Duration::from_secs(3);
 
 /// A connection for one round of questions. What a client remembers of the cluster, its topics and a group's
 /// coordinator can be out of date, so each round has a new one.
@@ -75,8 +75,19 @@ impl Lookup {
 
     /// The topics as they are now; a topic that does not exist is an error of its own.
     pub(crate) fn topics(&self, topics: &[Topic]) -> Result<Vec<Described>, LookupError> {
-        let described = native::describe_topics(&self.client, topics, self.left());
-        described.map_err(|code| self.with_reason(LookupError::new("the topics are not described", code)))
+        let what = "the topics are not described";
+        let metadata = self.client.fetch_metadata(topics.first().map(Topic::as_str), self.left());
+        let metadata = metadata.map_err(|error| self.with_reason(LookupError::of(what, &error)))?;
+        // Left to itself, the client would ask the controller, which librdkafka's mock cluster lacks.
+        let mut failure = RDKafkaErrorCode::AllBrokersDown;
+        for broker in metadata.brokers() {
+            let limit = self.left().min(BROKER_LIMIT);
+            match native::describe_topics(&self.client, broker.id(), topics, limit) {
+                Ok(described) => return Ok(described),
+                Err(code) => failure = code,
+            }
+        }
+        Err(self.with_reason(LookupError::new(what, failure)))
     }
 
     /// How many members the group has. Only groups of the classic protocol are counted, which is the one that this
@@ -103,7 +114,7 @@ impl Lookup {
         }
         let (mut first, mut end) = (HashMap::new(), HashMap::new());
         for lanes in led.values() {
-            let limit = self.left().min(LEADER_LIMIT);
+            let limit = self.left().min(BROKER_LIMIT);
             let ends = offsets(&self.client, lanes, Offset::Beginning, limit)
                 .and_then(|first| Ok((first, offsets(&self.client, lanes, Offset::End, limit)?)));
             match ends {
@@ -168,9 +179,6 @@ impl Lookup {
         }
     }
 }
-
-/// A topic as the brokers describe it.
-pub(crate) type Described = (Topic, Result<TopicDescription, RDKafkaErrorCode>);
 
 /// The first or the last offset of each lane, in the client's isolation level.
 pub(crate) fn offsets<C>(

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::compose;
 use crate::config::Config;
+use crate::operators::{self, commands::Operate};
 use crate::telemetry;
 
 /// Charges each confirmed order once.
@@ -37,6 +38,9 @@ enum Command {
     },
     /// Serve a payment provider for trying things out: real Idempotency-Key behaviour, faults on demand.
     SandboxProvider(SandboxProvider),
+    /// For operators.
+    #[command(flatten)]
+    Operate(Operate),
 }
 
 /// The sandbox provider's options.
@@ -95,6 +99,7 @@ impl Cli {
                 Ok(())
             }
             Command::SandboxProvider(options) => compose::sandbox_provider(options).await,
+            Command::Operate(command) => operators::compose::operate(command, self.config.checked()?).await,
         }
     }
 }

@@ -13,13 +13,13 @@ use adapters_kafka::{
 use adapters_tokio::TokioRuntime;
 use anyhow::{Context, Error, anyhow};
 use core_delivery::claim::ConsumerGroup;
-use core_delivery::delivery::{Consumer, ConsumerSettings, Health, StormLimits, Tier, Topology};
+use core_delivery::delivery::{Consumer, ConsumerSettings, Health, StormLimits, Tier, Topology, check_clocks};
 use core_delivery::ports::Runtime;
 use core_delivery::record::Topic;
 use core_order::OrderConfirmedDecoder;
 use infra_postgres::{
     ConnectError, MigrationError, PartitionPlan, PgSettings, PgStore, Retention, check_durability, connect,
-    migrate_delivery,
+    database_clock, migrate_delivery,
 };
 use sandbox::provider::{Provider, ProviderSettings, StartError};
 use sqlx::PgPool;
@@ -32,7 +32,7 @@ use crate::config::{ClaimRetention, Config, Database, PaymentLookup, Settings};
 use crate::conflicts::Conflicts;
 use crate::doubt::KeyMemory;
 use crate::handler::ChargeOrders;
-use crate::housekeeping::keep_partitions;
+use crate::housekeeping::{keep_partitions, watch_clock};
 use crate::ledger::{BillingStore, migrate_ledger, pin_currency};
 use crate::retention::{self, ExpiryTask};
 use crate::telemetry::install_metrics;
@@ -65,6 +65,9 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     }
     pin_currency(&maintenance, settings.database.currency).await.map_err(Failure::Configuration)?;
 
+    let now = database_clock(&maintenance).await.map_err(|error| Failure::Dependency(error.into()))?;
+    check_clocks(runtime.now(), now).map_err(|reason| Failure::Dependency(anyhow!(reason)))?;
+
     let topology = topology(config);
     let topics = TopicPlan::new(&topology.source, topology.group.as_str(), &config.retry_tiers);
     let report = ensure_topics(&kafka, &topics, config.kafka_create_topics).await.map_err(topics_failure)?;
@@ -90,6 +93,8 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let partitions =
         keep_partitions(maintenance.clone(), plan, Arc::clone(&kernel_runtime), health.clone(), ended.clone());
     runtime.spawn("partitions", Box::pin(partitions));
+    let clock = watch_clock(maintenance.clone(), Arc::clone(&kernel_runtime), health.clone(), ended.clone());
+    runtime.spawn("clock", Box::pin(clock));
     let expiry = ExpiryTask {
         pool: maintenance.clone(),
         group: topology.group.clone(),
@@ -158,7 +163,7 @@ pub async fn sandbox_provider(options: SandboxProvider) -> Result<(), Failure> {
 }
 
 /// The pools of units and of maintenance, on a server that keeps what it confirms.
-async fn open_database(database: &Database) -> Result<(PgPool, PgPool), Failure> {
+pub(crate) async fn open_database(database: &Database) -> Result<(PgPool, PgPool), Failure> {
     let settings = |url: &str, max_connections| PgSettings {
         max_connections,
         application_name: "app-billing".to_owned(),
@@ -193,7 +198,7 @@ fn claim_retention(setting: ClaimRetention, topics: &[TopicFacts]) -> Duration {
     keep
 }
 
-fn topology(config: &Config) -> Topology {
+pub(crate) fn topology(config: &Config) -> Topology {
     let (source, group) = (Topic::new(config.kafka_topic.as_str()), ConsumerGroup::new(config.kafka_group.as_str()));
     let plan = TopicPlan::new(&source, group.as_str(), &config.retry_tiers);
     let tiers = plan.retries.into_iter().zip(&config.retry_tiers);
@@ -205,7 +210,7 @@ fn topology(config: &Config) -> Topology {
     }
 }
 
-fn kafka_settings(settings: &Settings) -> KafkaSettings {
+pub(crate) fn kafka_settings(settings: &Settings) -> KafkaSettings {
     let config = &settings.config;
     KafkaSettings {
         client_id: "app-billing".to_owned(),
@@ -219,7 +224,7 @@ fn kafka_settings(settings: &Settings) -> KafkaSettings {
     }
 }
 
-fn payment_settings(settings: &Settings) -> PaymentSettings {
+pub(crate) fn payment_settings(settings: &Settings) -> PaymentSettings {
     let config = &settings.config;
     PaymentSettings {
         api_key: settings.payment_api_key.as_ref().map(|key| ApiKey::new(key.reveal())),
@@ -292,7 +297,7 @@ fn migration_failure(error: MigrationError) -> Failure {
     }
 }
 
-fn topics_failure(error: TopicsError) -> Failure {
+pub(crate) fn topics_failure(error: TopicsError) -> Failure {
     match error {
         TopicsError::Unreachable { .. } | TopicsError::NotVisible { .. } | TopicsError::Refused { .. } => {
             Failure::Dependency(anyhow!(error))
@@ -308,7 +313,7 @@ fn kafka_failure(error: KafkaError) -> Failure {
     }
 }
 
-fn payment_failure(error: PaymentConfigError) -> Failure {
+pub(crate) fn payment_failure(error: PaymentConfigError) -> Failure {
     Failure::Configuration(Error::new(error).context("PAYMENT_URL"))
 }
 

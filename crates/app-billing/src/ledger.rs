@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Context, Error, bail};
 use async_trait::async_trait;
 use core_delivery::claim::{Claim, ConsumerGroup, DedupKey};
+use core_delivery::event::UnixMillis;
 use core_delivery::ports::{PositionStep, StoredPosition};
 use core_delivery::record::LaneId;
 use core_order::{
@@ -51,6 +52,10 @@ impl UnitOfWorkFactory for BillingStore {
 
     async fn begin(&self) -> Result<BillingUnit, StoreError> {
         self.0.begin().await.map(BillingUnit)
+    }
+
+    async fn now(&self) -> Result<UnixMillis, StoreError> {
+        self.0.now().await
     }
 
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {

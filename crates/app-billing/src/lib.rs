@@ -11,5 +11,6 @@ pub mod handler;
 pub mod housekeeping;
 pub mod ledger;
 pub mod one_call;
+pub mod operators;
 pub mod retention;
 pub mod telemetry;

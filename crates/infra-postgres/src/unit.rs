@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use core_delivery::claim::{Claim, ConsumerGroup, DedupKey};
+use core_delivery::event::UnixMillis;
 use core_delivery::ports::{PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory};
 use core_delivery::record::{Committable, LaneId};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::runtime::Handle;
 
 use crate::claims;
+use crate::clock;
 use crate::connect::within;
 use crate::errors::{StoreErrorClass, class_of, commit_error, is_missing_partition, store_error};
 use crate::partitions::{PartitionDay, ensure_partitions};
@@ -82,6 +84,11 @@ impl UnitOfWorkFactory for PgStore {
             Ok(result) => result.map_err(|error| store_error("begin", error)),
             Err(stopped) => Err(StoreError::Unavailable { context: "begin".to_owned(), source: Some(stopped.into()) }),
         }
+    }
+
+    async fn now(&self) -> Result<UnixMillis, StoreError> {
+        let answer = within(self.limits.statement, clock::read(&self.units)).await;
+        answer.map_err(|error| store_error("read the database's clock", error))
     }
 
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {

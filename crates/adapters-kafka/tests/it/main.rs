@@ -4,6 +4,7 @@
 mod arrival;
 mod broker;
 mod consume;
+mod embedded;
 mod inspect;
 mod member;
 mod pressure;
@@ -11,4 +12,3 @@ mod publish;
 mod raw;
 mod rebalance;
 mod topics;
-mod zz;

@@ -151,8 +151,7 @@ pub fn to_table(letters: &[Letter]) -> String {
             ]
         })
         .collect();
-    let headings =
-        ["ORIGIN", "CLASS", "EVENT", "ORDER", "ATTEMPTS", "FIRST FAILURE", "REPLAYS", "LETTER", "ERROR"];
+    let headings = ["ORIGIN", "CLASS", "EVENT", "ORDER", "ATTEMPTS", "FIRST FAILURE", "REPLAYS", "LETTER", "ERROR"];
     table(&headings, &rows)
 }
 

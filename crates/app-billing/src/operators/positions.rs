@@ -151,7 +151,8 @@ mod tests {
             state(2, None, None),
             state(3, Some(40), Some(("t0", 30))),
         ];
-        let taken: Vec<_> = importable(&lanes).into_iter().map(|(state, next)| (state.lane.partition, next.0)).collect();
+        let taken: Vec<_> =
+            importable(&lanes).into_iter().map(|(state, next)| (state.lane.partition, next.0)).collect();
         assert_eq!(taken, [(0, 40)]);
     }
 

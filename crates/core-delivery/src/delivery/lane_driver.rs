@@ -1,6 +1,9 @@
 //! Drives one assignment of one lane: feeds the machine, runs its units one after the other, sends its copies and
 //! reports its progress. All decisions are the machine's and the batch's.
 
+mod stored;
+mod units;
+
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{pin_mut, select_biased};
 
 use crate::event::{Event, EventId};
-use crate::ports::{Arrival, ErrorClass, EventHandler, UnitOfWorkFactory};
+use crate::ports::{Arrival, ErrorClass, EventHandler, StoreError, StoredPosition, UnitOfWorkFactory};
 use crate::record::{Assignment, Committable, Record};
 
 use super::backoff::{Backoff, jitter};
@@ -20,9 +23,10 @@ use super::clock::clock_agrees;
 use super::consumer::Pipeline;
 use super::courier;
 use super::lane::{Admitted, Delivery, Lane};
-use super::lane_start::start_lane;
+use super::lane_start::{ask, start_lane};
 use super::perform::Performed;
 use super::routing::dispatch;
+use super::start::of_log;
 use super::storm::Call;
 use super::verdict::{Failure, Verdict};
 use super::watermark::Ticket;
@@ -32,6 +36,9 @@ const STORE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How many events a lane tries at a time while failing is the rule.
 const PROBE: usize = 10;
+
+/// How often an idle lane looks whether the store still holds its position.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How soon a lane looks again whether it may work, while something halts all of them.
 const HALTED_AGAIN: Duration = Duration::from_secs(1);
@@ -76,6 +83,8 @@ where
     stored_is_void: bool,
     /// Runs while settled records wait for a unit that stores their position.
     store_soon: Option<BoxFuture<'static, ()>>,
+    /// Completes when the stored position of an idle lane was looked at again.
+    look: BoxFuture<'static, Look>,
     inputs: mpsc::UnboundedReceiver<Input>,
     unit: Option<oneshot::Receiver<UnitEnd<E, H::Receipt>>>,
     unrecorded: Unrecorded<H::Receipt>,
@@ -84,6 +93,12 @@ where
     pause: Option<BoxFuture<'static, ()>>,
     interruptions: u32,
     draining: bool,
+}
+
+/// What the store held when the lane looked, and what the lane had left there when it asked.
+struct Look {
+    left: Option<Committable>,
+    found: Result<Vec<StoredPosition>, StoreError>,
 }
 
 /// What became of a copy.
@@ -101,6 +116,7 @@ enum Wake<E, R> {
     Unit(Result<UnitEnd<E, R>, oneshot::Canceled>),
     Straggled(EventId, Performed<R>),
     Sent(Sent),
+    Looked(Look),
     Store,
     Time,
 }
@@ -126,6 +142,7 @@ where
             stored: None,
             stored_is_void: false,
             store_soon: None,
+            look: pending().boxed(),
             inputs,
             unit: None,
             unrecorded: Unrecorded::default(),
@@ -144,6 +161,7 @@ where
         let exit = match started {
             Ok(started) => {
                 (self.stored, self.stored_is_void) = (started.stored, started.stored_is_void);
+                self.look_later();
                 self.drive().await
             }
             Err(exit) => exit,
@@ -181,19 +199,15 @@ where
                 Wake::Sent(Sent::Acknowledged(ticket, verdict)) => self.settle(ticket, &verdict),
                 // The records are looked at again, by a clock that is believed.
                 Wake::Sent(Sent::ClockDisagrees) => return Exit::Restart,
+                Wake::Looked(look) => {
+                    if self.went_back(&look) {
+                        return Exit::Restart;
+                    }
+                    self.look_later();
+                }
                 Wake::Store => self.store_now(),
                 Wake::Time => self.pause = None,
             }
-        }
-    }
-
-    /// Reports what is settled and stored: Kafka's offset never passes the position in the store (D-11).
-    fn report(&mut self) {
-        let Some(stored) = self.stored else {
-            return;
-        };
-        if let Some(progress) = self.lane.report(stored) {
-            self.pipeline.control.progress(&self.assignment, progress);
         }
     }
 
@@ -234,79 +248,10 @@ where
             ended = unit => Wake::Unit(ended),
             (event, performed) = self.stragglers.select_next_some() => Wake::Straggled(event, performed),
             sent = self.copies.select_next_some() => Wake::Sent(sent),
+            look = (&mut self.look).fuse() => Wake::Looked(look),
             () = store => Wake::Store,
             () = time => Wake::Time,
         }
-    }
-
-    /// Starts the next unit if none runs and something may be tried, or if the last settled records of a lane that ends
-    /// have no stored position yet.
-    fn start_unit(&mut self) {
-        if self.pause.is_some() || self.unit.is_some() {
-            return;
-        }
-        if self.draining {
-            return self.start_last_unit();
-        }
-        if self.pipeline.health.is_halted() {
-            self.pause = Some(self.pipeline.runtime.sleep(HALTED_AGAIN));
-            return;
-        }
-        let rages = self.pipeline.storm().rages();
-        let max = if rages { PROBE } else { self.pipeline.settings.batch_max };
-        let batch = self.lane.next_batch(self.pipeline.runtime.now(), max);
-        if !batch.is_empty() {
-            self.run_unit(batch);
-        } else if self.unstored() && self.store_soon.is_none() {
-            self.store_soon = Some(self.pipeline.runtime.sleep(STORE_INTERVAL));
-        }
-    }
-
-    /// What a lane that ends still owes the store: the receipts of calls that outlived their units, and the position of
-    /// records that got their verdict outside of a unit.
-    fn start_last_unit(&mut self) {
-        let receipts = &self.unrecorded.receipts;
-        let batch = self.lane.batch_of(|event| receipts.contains_key(&event));
-        if !batch.is_empty() || self.copies.is_empty() && self.stragglers.is_empty() && self.unstored() {
-            self.run_unit(batch);
-        }
-    }
-
-    /// Whether records are settled whose position the store does not hold: those that got their verdict outside of a
-    /// unit.
-    fn unstored(&self) -> bool {
-        self.lane.position().is_some() && (self.lane.position() > self.stored || self.stored_is_void)
-    }
-
-    fn store_now(&mut self) {
-        self.store_soon = None;
-        if self.unit.is_none() && self.pause.is_none() && self.unstored() {
-            self.run_unit(vec![]);
-        }
-    }
-
-    /// Runs a unit in a task of its own, which nothing here can cancel.
-    fn run_unit(&mut self, batch: Vec<Delivery<E>>) {
-        let (told, ended) = oneshot::channel();
-        let pipeline = Arc::clone(&self.pipeline);
-        let mut unrecorded = std::mem::take(&mut self.unrecorded);
-        let plan = PositionPlan {
-            lane: self.assignment.lane.clone(),
-            identity: self.arrival.identity.clone(),
-            from: self.stored,
-            may_lower: self.stored_is_void,
-            outlook: self.lane.outlook(),
-        };
-        let unit = async move {
-            let started = pipeline.runtime.now();
-            pipeline.metrics.unit_events.record(batch.len() as f64);
-            let report = pipeline.batch.run(batch, &mut unrecorded, Some(&plan)).await;
-            pipeline.metrics.unit_seconds.record(pipeline.runtime.now().since(started).as_secs_f64());
-            // The lane may be gone: then nobody waits for the report, and the next owner decides by the claims.
-            drop(told.send((report, unrecorded)));
-        };
-        self.pipeline.runtime.spawn("unit of work", unit.boxed());
-        self.unit = Some(ended);
     }
 
     fn admit(&mut self, record: Record) {
@@ -318,94 +263,6 @@ where
                 tracing::warn!(lane = %self.lane.id(), offset = record.offset.0, class = %failure.class,
                     error = failure.text, "record refused");
                 self.send_on(ticket, &record, &failure);
-            }
-        }
-    }
-
-    fn unit_ended(&mut self, report: BatchReport<E>) -> Option<Exit> {
-        let mut postponed = vec![];
-        if report.stored.is_some() {
-            (self.stored, self.stored_is_void) = (report.stored, false);
-        }
-        let rages = self.note_calls(report.outcomes.iter().map(|(_, outcome)| outcome));
-        for (delivery, outcome) in report.outcomes {
-            match outcome {
-                Outcome::Failed(_) if rages => postponed.push(delivery),
-                Outcome::Applied => {
-                    tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(),
-                        offset = delivery.record.offset.0, "event applied");
-                    self.settle(delivery.ticket, &Verdict::Applied);
-                }
-                Outcome::Duplicate => {
-                    tracing::info!(event_id = %delivery.event.id(), lane = %self.lane.id(),
-                        offset = delivery.record.offset.0, "duplicate skipped");
-                    self.settle(delivery.ticket, &Verdict::Duplicate);
-                }
-                Outcome::Failed(failure) => self.failed(&delivery, &failure),
-                Outcome::Postponed => postponed.push(delivery),
-                Outcome::Straggling => {
-                    tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(), "call outlives its unit");
-                    self.lane.straggles(delivery);
-                }
-            }
-        }
-        self.lane.unit_ended(postponed);
-        match report.interruption.or(rages.then_some(Interruption::Storm)) {
-            None => self.undisturbed(),
-            Some(interruption) => {
-                self.interrupted(&interruption);
-                if interruption.position_is_unknown() {
-                    // A lane that ends anyway is found out about by its next owner.
-                    return Some(if self.draining { Exit::Released } else { Exit::Restart });
-                }
-                if self.draining {
-                    // What is not stored now is delivered again to the next owner.
-                    return self.copies.is_empty().then_some(Exit::Released);
-                }
-            }
-        }
-        None
-    }
-
-    /// Counts how the calls of a unit went, and tells whether failing has become the rule. A refusal of the store or of
-    /// the application's tables counts as well.
-    fn note_calls<'a>(&self, outcomes: impl Iterator<Item = &'a Outcome>) -> bool {
-        self.note(outcomes.filter_map(|outcome| match outcome {
-            Outcome::Applied => Some(Call::Succeeded),
-            Outcome::Failed(_) => Some(Call::Failed),
-            Outcome::Duplicate | Outcome::Postponed | Outcome::Straggling => None,
-        }))
-    }
-
-    fn note(&self, calls: impl IntoIterator<Item = Call>) -> bool {
-        let now = self.pipeline.runtime.now();
-        let mut storm = self.pipeline.storm();
-        calls.into_iter().for_each(|call| storm.note(call, now));
-        storm.rages()
-    }
-
-    /// A call that outlived its unit has ended: its receipt is recorded by the next unit, under a claim of its own.
-    fn straggled(&mut self, event: EventId, performed: Performed<H::Receipt>) {
-        let Some(delivery) = self.lane.straggler_ended(event) else {
-            return;
-        };
-        let rages = self.note(match &performed {
-            Performed::Done(_) => Some(Call::Succeeded),
-            Performed::Failed(_) => Some(Call::Failed),
-            Performed::Halted(_) => None,
-        });
-        match performed {
-            Performed::Failed(_) if rages => self.lane.put_back(delivery),
-            Performed::Done(receipt) => {
-                self.unrecorded.receipts.insert(event, receipt);
-                self.lane.put_back(delivery);
-            }
-            Performed::Failed(failure) => self.failed(&delivery, &failure),
-            Performed::Halted(reason) => {
-                self.lane.put_back(delivery);
-                if let Some(reason) = reason {
-                    self.interrupted(&Interruption::Handler(reason));
-                }
             }
         }
     }
@@ -440,28 +297,5 @@ where
     fn settle(&mut self, ticket: Ticket, verdict: &Verdict) {
         self.pipeline.metrics.count(verdict);
         self.lane.settle(ticket);
-    }
-
-    /// Infrastructure is away: no event moves, the lane waits and tries the same deliveries again.
-    fn interrupted(&mut self, interruption: &Interruption) {
-        self.interruptions += 1;
-        let reason = interruption.reason();
-        if self.interruptions == 1 {
-            tracing::warn!(lane = %self.lane.id(), error = reason, "lane pauses");
-        }
-        self.pipeline.metrics.interrupted_units.increment(1);
-        self.pipeline.metrics.interruptions.increment(1);
-        self.pipeline.health.report(self.lane.id().to_string(), reason);
-        let delay = Backoff::INFRASTRUCTURE.delay(self.interruptions, jitter());
-        self.pause = Some(self.pipeline.runtime.sleep(delay));
-    }
-
-    fn undisturbed(&mut self) {
-        self.pipeline.metrics.committed_units.increment(1);
-        if self.interruptions > 0 {
-            tracing::info!(lane = %self.lane.id(), interruptions = self.interruptions, "lane resumes");
-            self.pipeline.health.clear(&self.lane.id().to_string());
-            self.interruptions = 0;
-        }
     }
 }

@@ -92,7 +92,10 @@ where
 }
 
 /// Asks the store in a task of its own: a query that is dropped half-way would cost a pooled session.
-async fn ask<E, F, H>(pipeline: &Pipeline<E, F, H>, assignment: &Assignment) -> Result<Vec<StoredPosition>, StoreError>
+pub(super) fn ask<E, F, H>(
+    pipeline: &Pipeline<E, F, H>,
+    assignment: &Assignment,
+) -> impl Future<Output = Result<Vec<StoredPosition>, StoreError>> + Send + 'static + use<E, F, H>
 where
     E: Event,
     F: UnitOfWorkFactory,
@@ -106,7 +109,9 @@ where
         drop(told.send(store.positions(&group, &lane).await));
     };
     pipeline.runtime.spawn("position", question.boxed());
-    answer.await.unwrap_or_else(|oneshot::Canceled| Err(StoreError::unavailable("the question was not answered")))
+    answer.map(|answer| {
+        answer.unwrap_or_else(|oneshot::Canceled| Err(StoreError::unavailable("the question was not answered")))
+    })
 }
 
 /// Completes when the lane is to end. Cancel safe.

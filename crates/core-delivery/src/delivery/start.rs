@@ -74,7 +74,8 @@ pub fn start(arrival: &Arrival, positions: &[StoredPosition]) -> Start {
     Start::At { position: wanted, stored, alarm }
 }
 
-fn of_log(positions: &[StoredPosition], identity: &LogIdentity) -> Option<Committable> {
+/// What the store holds for this log.
+pub(super) fn of_log(positions: &[StoredPosition], identity: &LogIdentity) -> Option<Committable> {
     positions.iter().find(|position| position.identity == *identity).map(|position| position.next)
 }
 

@@ -1,5 +1,7 @@
 //! Positions in the store: kept with the outcomes, ahead of Kafka's offsets, and believed when the two differ (D-11).
 
+use std::time::Duration;
+
 use core_delivery::claim::{ConsumerGroup, DedupKey};
 use core_delivery::ports::{StoreError, StoredPosition};
 use core_delivery::record::{Assignment, Committable, LaneId};
@@ -89,6 +91,23 @@ async fn a_database_that_went_back_is_caught_up() {
     world.script.deliver(&again, vec![record(1, &notes[1]), record(2, &notes[2])]);
     world.until_position(&lane.lane, 3).await;
     assert_eq!(world.store.lines(), ["note-1", "note-2", "note-3"]);
+    world.stop().await.expect("it stops clean");
+}
+
+/// The same, and nothing more is delivered that would run into the difference.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_went_back_under_an_idle_lane_is_noticed() {
+    let world = World::start();
+    let lane = world.script.assign("orders", 0);
+    let event = note(1, "a");
+    world.script.deliver(&lane, vec![record(0, &event)]);
+    world.until_position(&lane.lane, 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.script.restarted(&lane), None);
+
+    world.store.set_position(&group(), &lane.lane, None);
+    world.store.forget(&DedupKey::new(event.id, group()), "note-1");
+    world.until("the restart", || world.script.restarted(&lane).is_some()).await;
     world.stop().await.expect("it stops clean");
 }
 

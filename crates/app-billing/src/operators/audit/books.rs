@@ -41,12 +41,7 @@ const CHARGES: &str = "
 
 /// Reads the claims of the group and the charges into the audit: those whose transaction began at the instant or
 /// before, all from one snapshot.
-pub async fn read(
-    pool: &PgPool,
-    group: &ConsumerGroup,
-    until: Instant,
-    audit: &mut Audit,
-) -> sqlx::Result<()> {
+pub async fn read(pool: &PgPool, group: &ConsumerGroup, until: Instant, audit: &mut Audit) -> sqlx::Result<()> {
     let mut snapshot = pool.begin_with("begin isolation level repeatable read read only").await?;
     // Millions of rows take longer than a statement of a unit may.
     sqlx::query("set local statement_timeout = 0").execute(&mut *snapshot).await?;

@@ -90,13 +90,7 @@ impl Audit {
     }
 }
 
-fn count(
-    report: &mut Report,
-    lost: &mut Findings,
-    trace: Trace,
-    horizons: Horizons,
-    name: impl Fn() -> String,
-) {
+fn count(report: &mut Report, lost: &mut Findings, trace: Trace, horizons: Horizons, name: impl Fn() -> String) {
     report.distinct_produced += 1;
     report.duplicates += u64::from(trace.deliveries.saturating_sub(1));
     report.retried += u64::from(trace.is(fact::RETRIED));

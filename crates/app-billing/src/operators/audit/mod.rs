@@ -6,6 +6,7 @@
 //! somewhere, and whatever is found must have been produced.
 
 pub mod books;
+pub mod compose;
 pub mod topics;
 
 mod judge;

@@ -95,7 +95,9 @@ impl FindingKind {
             Self::Lost => "nothing became of it",
             Self::ChargedTwice => "the customer paid too often",
             Self::Unfinished => "a reservation was committed without its charge; ask the provider whether it was paid",
-            Self::ClaimMissing => "charged, and its claim is gone: only the ledger's row keeps it from being charged again",
+            Self::ClaimMissing => {
+                "charged, and its claim is gone: only the ledger's row keeps it from being charged again"
+            }
             Self::ForeignClaim => "claimed, and the topic never held the event",
             Self::ForeignCharge => "charged, and the topic never held the event",
             Self::NotAtProvider => "the ledger says charged, and the provider has no such charge",

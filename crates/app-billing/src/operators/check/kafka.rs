@@ -56,9 +56,11 @@ async fn topics(kafka: &KafkaSettings, plan: &TopicPlan, creates_topics: bool) -
     };
     let what = error_chain(&error);
     match error {
-        TopicsError::Missing(_) if creates_topics => {
-            Item::finding(name, what, "start the service once, which creates them (KAFKA_CREATE_TOPICS), or create them")
-        }
+        TopicsError::Missing(_) if creates_topics => Item::finding(
+            name,
+            what,
+            "start the service once, which creates them (KAFKA_CREATE_TOPICS), or create them",
+        ),
         TopicsError::Missing(_) => Item::finding(name, what, "create them, or set KAFKA_CREATE_TOPICS=true"),
         TopicsError::SourceMissing { .. } => Item::finding(name, what, "create it, or set KAFKA_TOPIC"),
         TopicsError::Unfit(_) => Item::finding(name, what, "change the topics as said; no topic is changed by us"),

@@ -1,6 +1,7 @@
 //! The check of everything that the service depends on: each thing is reached and used, and a finding comes with what
 //! to do about it. It changes nothing.
 
+pub mod compose;
 pub mod kafka;
 pub mod postgres;
 pub mod provider;
@@ -124,6 +125,9 @@ mod tests {
         assert_eq!(verdict(&[fine.clone(), finding.clone()]), Verdict::Findings(1));
         assert_eq!(verdict(&[finding.clone(), unreachable.clone()]), Verdict::Unreachable(1));
         let text = to_text(&[fine, finding, unreachable]);
-        assert!(text.contains("finding      b     is wrong\n") && text.ends_with("b: mend it\nc: start it\n"), "{text}");
+        assert!(
+            text.contains("finding      b     is wrong\n") && text.ends_with("b: mend it\nc: start it\n"),
+            "{text}"
+        );
     }
 }

@@ -56,7 +56,9 @@ pub async fn check(database: &Database) -> Vec<Item> {
 fn refused(name: &str, error: &ConnectError) -> Item {
     let what = error_chain(error);
     match error {
-        ConnectError::Url { .. } => Item::finding(name, what, "write it as postgres://user:password@host:port/database"),
+        ConnectError::Url { .. } => {
+            Item::finding(name, what, "write it as postgres://user:password@host:port/database")
+        }
         ConnectError::Unfit(_) => Item::finding(name, what, "change the server's setting, or use another server"),
         ConnectError::Unreachable { .. } => {
             Item::unreachable(name, what, "start the server, or correct host, user, password and pg_hba.conf")
@@ -87,9 +89,7 @@ async fn schema(pool: &PgPool, name: &str, history: &str, wanted: &Migrator) -> 
         return Item::finding(name, format!("migration {version} was begun and did not succeed"), MIGRATE);
     }
     match rows.last().map_or(0, |(version, _)| *version) {
-        found if found < newest => {
-            Item::finding(name, format!("version {found}, this build wants {newest}"), MIGRATE)
-        }
+        found if found < newest => Item::finding(name, format!("version {found}, this build wants {newest}"), MIGRATE),
         found => Item::fine(name, format!("version {found}")),
     }
 }

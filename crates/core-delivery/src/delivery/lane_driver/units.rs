@@ -1,0 +1,178 @@
+//! The units of a lane: when one starts, what it leaves behind, and what an interruption means. Nothing here waits.
+
+use super::*;
+
+impl<E, F, H> LaneDriver<E, F, H>
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    /// Starts the next unit if none runs and something may be tried, or if the last settled records of a lane that ends
+    /// have no stored position yet.
+    pub(super) fn start_unit(&mut self) {
+        if self.pause.is_some() || self.unit.is_some() {
+            return;
+        }
+        if self.draining {
+            return self.start_last_unit();
+        }
+        if self.pipeline.health.is_halted() {
+            self.pause = Some(self.pipeline.runtime.sleep(HALTED_AGAIN));
+            return;
+        }
+        let rages = self.pipeline.storm().rages();
+        let max = if rages { PROBE } else { self.pipeline.settings.batch_max };
+        let batch = self.lane.next_batch(self.pipeline.runtime.now(), max);
+        if !batch.is_empty() {
+            self.run_unit(batch);
+        } else if self.unstored() && self.store_soon.is_none() {
+            self.store_soon = Some(self.pipeline.runtime.sleep(STORE_INTERVAL));
+        }
+    }
+
+    /// What a lane that ends still owes the store: the receipts of calls that outlived their units, and the position of
+    /// records that got their verdict outside of a unit.
+    pub(super) fn start_last_unit(&mut self) {
+        let receipts = &self.unrecorded.receipts;
+        let batch = self.lane.batch_of(|event| receipts.contains_key(&event));
+        if !batch.is_empty() || self.copies.is_empty() && self.stragglers.is_empty() && self.unstored() {
+            self.run_unit(batch);
+        }
+    }
+
+    /// Runs a unit in a task of its own, which nothing here can cancel.
+    pub(super) fn run_unit(&mut self, batch: Vec<Delivery<E>>) {
+        let (told, ended) = oneshot::channel();
+        let pipeline = Arc::clone(&self.pipeline);
+        let mut unrecorded = std::mem::take(&mut self.unrecorded);
+        let plan = PositionPlan {
+            lane: self.assignment.lane.clone(),
+            identity: self.arrival.identity.clone(),
+            from: self.stored,
+            may_lower: self.stored_is_void,
+            outlook: self.lane.outlook(),
+        };
+        let unit = async move {
+            let started = pipeline.runtime.now();
+            pipeline.metrics.unit_events.record(batch.len() as f64);
+            let report = pipeline.batch.run(batch, &mut unrecorded, Some(&plan)).await;
+            pipeline.metrics.unit_seconds.record(pipeline.runtime.now().since(started).as_secs_f64());
+            // The lane may be gone: then nobody waits for the report, and the next owner decides by the claims.
+            drop(told.send((report, unrecorded)));
+        };
+        self.pipeline.runtime.spawn("unit of work", unit.boxed());
+        self.unit = Some(ended);
+    }
+
+    pub(super) fn unit_ended(&mut self, report: BatchReport<E>) -> Option<Exit> {
+        let mut postponed = vec![];
+        if report.stored.is_some() {
+            (self.stored, self.stored_is_void) = (report.stored, false);
+        }
+        let rages = self.note_calls(report.outcomes.iter().map(|(_, outcome)| outcome));
+        for (delivery, outcome) in report.outcomes {
+            match outcome {
+                Outcome::Failed(_) if rages => postponed.push(delivery),
+                Outcome::Applied => {
+                    tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(),
+                        offset = delivery.record.offset.0, "event applied");
+                    self.settle(delivery.ticket, &Verdict::Applied);
+                }
+                Outcome::Duplicate => {
+                    tracing::info!(event_id = %delivery.event.id(), lane = %self.lane.id(),
+                        offset = delivery.record.offset.0, "duplicate skipped");
+                    self.settle(delivery.ticket, &Verdict::Duplicate);
+                }
+                Outcome::Failed(failure) => self.failed(&delivery, &failure),
+                Outcome::Postponed => postponed.push(delivery),
+                Outcome::Straggling => {
+                    tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(), "call outlives its unit");
+                    self.lane.straggles(delivery);
+                }
+            }
+        }
+        self.lane.unit_ended(postponed);
+        match report.interruption.or(rages.then_some(Interruption::Storm)) {
+            None => self.undisturbed(),
+            Some(interruption) => {
+                self.interrupted(&interruption);
+                if interruption.position_is_unknown() {
+                    // A lane that ends anyway is found out about by its next owner.
+                    return Some(if self.draining { Exit::Released } else { Exit::Restart });
+                }
+                if self.draining {
+                    // What is not stored now is delivered again to the next owner.
+                    return self.copies.is_empty().then_some(Exit::Released);
+                }
+            }
+        }
+        None
+    }
+
+    /// Counts how the calls of a unit went, and tells whether failing has become the rule. A refusal of the store or of
+    /// the application's tables counts as well.
+    pub(super) fn note_calls<'a>(&self, outcomes: impl Iterator<Item = &'a Outcome>) -> bool {
+        self.note(outcomes.filter_map(|outcome| match outcome {
+            Outcome::Applied => Some(Call::Succeeded),
+            Outcome::Failed(_) => Some(Call::Failed),
+            Outcome::Duplicate | Outcome::Postponed | Outcome::Straggling => None,
+        }))
+    }
+
+    pub(super) fn note(&self, calls: impl IntoIterator<Item = Call>) -> bool {
+        let now = self.pipeline.runtime.now();
+        let mut storm = self.pipeline.storm();
+        calls.into_iter().for_each(|call| storm.note(call, now));
+        storm.rages()
+    }
+
+    /// A call that outlived its unit has ended: its receipt is recorded by the next unit, under a claim of its own.
+    pub(super) fn straggled(&mut self, event: EventId, performed: Performed<H::Receipt>) {
+        let Some(delivery) = self.lane.straggler_ended(event) else {
+            return;
+        };
+        let rages = self.note(match &performed {
+            Performed::Done(_) => Some(Call::Succeeded),
+            Performed::Failed(_) => Some(Call::Failed),
+            Performed::Halted(_) => None,
+        });
+        match performed {
+            Performed::Failed(_) if rages => self.lane.put_back(delivery),
+            Performed::Done(receipt) => {
+                self.unrecorded.receipts.insert(event, receipt);
+                self.lane.put_back(delivery);
+            }
+            Performed::Failed(failure) => self.failed(&delivery, &failure),
+            Performed::Halted(reason) => {
+                self.lane.put_back(delivery);
+                if let Some(reason) = reason {
+                    self.interrupted(&Interruption::Handler(reason));
+                }
+            }
+        }
+    }
+
+    /// Infrastructure is away: no event moves, the lane waits and tries the same deliveries again.
+    pub(super) fn interrupted(&mut self, interruption: &Interruption) {
+        self.interruptions += 1;
+        let reason = interruption.reason();
+        if self.interruptions == 1 {
+            tracing::warn!(lane = %self.lane.id(), error = reason, "lane pauses");
+        }
+        self.pipeline.metrics.interrupted_units.increment(1);
+        self.pipeline.metrics.interruptions.increment(1);
+        self.pipeline.health.report(self.lane.id().to_string(), reason);
+        let delay = Backoff::INFRASTRUCTURE.delay(self.interruptions, jitter());
+        self.pause = Some(self.pipeline.runtime.sleep(delay));
+    }
+
+    pub(super) fn undisturbed(&mut self) {
+        self.pipeline.metrics.committed_units.increment(1);
+        if self.interruptions > 0 {
+            tracing::info!(lane = %self.lane.id(), interruptions = self.interruptions, "lane resumes");
+            self.pipeline.health.clear(&self.lane.id().to_string());
+            self.interruptions = 0;
+        }
+    }
+}

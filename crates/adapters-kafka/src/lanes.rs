@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use core_delivery::ports::Progress;
-use core_delivery::record::{Assignment, Epoch, LaneId};
+use core_delivery::record::{Assignment, Committable, Epoch, LaneId};
 
 use self::stages::Stage;
 
@@ -129,8 +129,15 @@ impl LaneTable {
     /// Takes a report of the kernel.
     pub(crate) fn progress(&mut self, of: &Assignment, progress: Progress) -> Report {
         let Some(lane) = self.of(of) else { return Report::Stale };
-        let Stage::Running { from } = lane.stage else {
-            return if lane.stage == Stage::Restarting { Report::Stale } else { Report::Impossible };
+        let from = match lane.stage {
+            Stage::Running { from } => from,
+            // What the kernel says about the start itself, before the client has been led to it.
+            Stage::Starting(from) if progress == (Progress { position: Committable(from), records: 0, bytes: 0 }) => {
+                lane.position = Some(from);
+                return Report::Counted;
+            }
+            Stage::Restarting => return Report::Stale,
+            _ => return Report::Impossible,
         };
         lane.records = lane.records.saturating_sub(progress.records);
         lane.bytes = lane.bytes.saturating_sub(progress.bytes);

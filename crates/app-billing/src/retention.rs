@@ -42,7 +42,7 @@ pub fn auto(source_tiers_and_dead_letters: &[TopicFacts]) -> Duration {
     kept(source).saturating_add(slowest_tier).saturating_add(kept(dead_letters)).clamp(SHORTEST, LONGEST)
 }
 
-/// Lets go of old claims: moves the floor, waits for it to stand, removes; once a day, until `stop` is set or dropped.
+/// Lets go of old claims once a day: moves the floor, and removes what lies below the one that has stood long enough.
 pub struct ExpiryTask {
     /// The maintenance pool.
     pub pool: PgPool,
@@ -63,9 +63,8 @@ impl ExpiryTask {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         const PLACE: &str = "claim expiry";
         loop {
-            let wait = match self.once(&mut stop).await {
-                Ok(ControlFlow::Break(())) => return,
-                Ok(ControlFlow::Continue(())) => {
+            let wait = match self.once(&stop).await {
+                Ok(()) => {
                     self.health.clear(PLACE);
                     INTERVAL
                 }
@@ -75,17 +74,15 @@ impl ExpiryTask {
                     AFTER_FAILURE
                 }
             };
-            if self.pause(wait, &mut stop).await.is_break() {
-                return;
+            tokio::select! {
+                () = self.runtime.sleep(wait) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
             }
         }
     }
 
-    async fn once(&self, stop: &mut watch::Receiver<bool>) -> Result<ControlFlow<()>, StoreError> {
+    async fn once(&self, stop: &watch::Receiver<bool>) -> Result<(), StoreError> {
         advance_floor(&self.pool, &self.group, self.retention, self.runtime.now()).await?;
-        if self.pause(self.retention.grace, stop).await.is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
         match self.expiry {
             ClaimExpiry::Partitions => {
                 if let Removal::Done(outcome) = drop_expired_partitions(&self.pool, self.retention).await? {
@@ -97,22 +94,15 @@ impl ExpiryTask {
                 }
             }
             ClaimExpiry::Delete => {
-                let stopping = stop.clone();
-                let progress = move |_: &_| match *stopping.borrow() {
+                let stop = stop.clone();
+                let progress = move |_: &_| match *stop.borrow() {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 };
                 delete_expired_claims(&self.pool, self.retention, BATCH, progress).await?;
             }
         }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    async fn pause(&self, duration: Duration, stop: &mut watch::Receiver<bool>) -> ControlFlow<()> {
-        tokio::select! {
-            () = self.runtime.sleep(duration) => ControlFlow::Continue(()),
-            _ = stop.wait_for(|stop| *stop) => ControlFlow::Break(()),
-        }
+        Ok(())
     }
 }
 

@@ -21,9 +21,10 @@ async fn a_first_delivery_is_charged_once_and_committed() -> Result<()> {
     Ok(())
 }
 
-/// The crash between the database's commit and the offset's: the offsets are never committed by the first process.
+/// The crash between the database's commit and the offset's: the offsets are never committed by the first process. The
+/// position in the database tells the second one where to go on, and Kafka hears of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redelivery_after_a_crash_before_the_offset_commit_charges_nobody_again() -> Result<()> {
+async fn a_crash_before_the_offset_commit_charges_nobody_again() -> Result<()> {
     let world = World::new(2, ProviderSettings::default()).await?;
     let orders = sample_orders(50);
     world.send(&orders).await?;
@@ -32,6 +33,23 @@ async fn a_redelivery_after_a_crash_before_the_offset_commit_charges_nobody_agai
     service.kill9().await?;
     let committed = world.kafka.committed(&world.group, &world.topic, 2).await?;
     ensure!(committed == [None, None], "the crash came before the commit: {committed:?}");
+
+    let _service = world.service().await?;
+    world.settled(50).await?;
+    ensure!(world.provider.record().summary.calls == 50);
+    world.charged_exactly(&orders).await
+}
+
+/// The same crash where the position was lost as well: every event comes again, and the claims answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redelivery_of_everything_charges_nobody_again() -> Result<()> {
+    let world = World::new(2, ProviderSettings::default()).await?;
+    let orders = sample_orders(50);
+    world.send(&orders).await?;
+    let mut service = world.service_with(&[("KAFKA_COMMIT_INTERVAL", "60s")]).await?;
+    world.until("50 charges", async || world.ledger.charge_count().await.is_ok_and(|count| count == 50)).await?;
+    service.kill9().await?;
+    world.forget_positions().await?;
 
     let service = world.service().await?;
     world.settled(50).await?;

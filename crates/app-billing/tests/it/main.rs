@@ -5,6 +5,7 @@ mod counting;
 mod delivery;
 mod failures;
 mod groups;
+mod operators;
 
 mod stops;
 mod world;

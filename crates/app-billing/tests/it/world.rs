@@ -53,20 +53,24 @@ impl World {
 
     /// Starts it with more settings, which win.
     pub(crate) async fn service_with(&self, settings: &[(&str, &str)]) -> Result<Service> {
-        let (provider, tiers) = (self.provider.base_url(), TIERS.join(","));
-        let mut all = vec![
-            ("KAFKA_BROKERS", self.brokers.as_str()),
-            ("KAFKA_TOPIC", &self.topic),
-            ("KAFKA_GROUP", &self.group),
-            ("KAFKA_SESSION_TIMEOUT", "6s"),
-            ("DRAIN_LIMIT", "5s"),
-            ("RETRY_TIERS", &tiers),
-            ("DATABASE_URL", &self.database_url),
-            ("DATABASE_CONNECTIONS", "6"),
-            ("PAYMENT_URL", &provider),
-        ];
-        all.extend_from_slice(settings);
-        Service::start(&all).await
+        let mut all = self.settings();
+        all.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        Service::start(&all.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>()).await
+    }
+
+    /// What configures the program in this world.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("KAFKA_BROKERS", self.brokers.clone()),
+            ("KAFKA_TOPIC", self.topic.clone()),
+            ("KAFKA_GROUP", self.group.clone()),
+            ("KAFKA_SESSION_TIMEOUT", "6s".to_owned()),
+            ("DRAIN_LIMIT", "5s".to_owned()),
+            ("RETRY_TIERS", TIERS.join(",")),
+            ("DATABASE_URL", self.database_url.clone()),
+            ("DATABASE_CONNECTIONS", "6".to_owned()),
+            ("PAYMENT_URL", self.provider.base_url()),
+        ]
     }
 
     /// Sends events as their producer does.
@@ -74,6 +78,13 @@ impl World {
         for event in events {
             self.kafka.produce(&self.topic, event.key(), &event.to_json()).await?;
         }
+        Ok(())
+    }
+
+    /// Removes the positions that the database holds.
+    pub(crate) async fn forget_positions(&self) -> Result<()> {
+        let mut database = sqlx::PgConnection::connect(&self.database_url).await?;
+        sqlx::query("delete from consumer_position").execute(&mut database).await?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use futures::select_biased;
 use futures::stream::StreamExt;
 
 use crate::event::Event;
-use crate::ports::{Arrival, EventHandler, StoreError, StoredPosition, UnitOfWorkFactory, error_chain};
+use crate::ports::{Arrival, EventHandler, Progress, StoreError, StoredPosition, UnitOfWorkFactory, error_chain};
 use crate::record::{Assignment, Committable};
 
 use super::backoff::{Backoff, jitter};
@@ -57,6 +57,10 @@ where
                 tracing::debug!(lane = %place, position = position.0, "lane starts");
                 pipeline.health.clear(&place);
                 pipeline.control.start(assignment, position);
+                if arrival.committed != Some(position) && stored.is_some_and(|stored| position <= stored) {
+                    // Kafka hears of it now: if nothing more is delivered, nothing else would tell it.
+                    pipeline.control.progress(assignment, Progress { position, records: 0, bytes: 0 });
+                }
                 let stored_is_void = matches!(alarm, Some(Alarm::PastTheEnd { .. }));
                 return Ok(Started { stored, stored_is_void });
             }

@@ -96,11 +96,16 @@ async fn a_result_after_the_lane_was_lost_is_not_reported() {
     world.until("the call runs", || !world.handler.performed().is_empty()).await;
     world.script.lose(&lane);
     let again = world.script.assign("orders", 0);
+    world.until("the new start", || world.script.started(&again).is_some()).await;
     gate.notify_one();
     world.until("the old unit commits", || world.store.lines() == ["note-1"]).await;
     assert_eq!(world.script.position(&lane.lane), None);
     world.script.deliver(&again, vec![record(0, &event)]);
-    world.until_position(&lane.lane, 1).await;
+    // The old owner's unit moved the stored position: the new one notices, and starts anew.
+    world.until("the restart", || world.script.restarted(&again).is_some()).await;
+    let anew = world.script.restarted(&again).expect("it was restarted");
+    world.script.deliver(&anew, vec![record(1, &event)]);
+    world.until_position(&lane.lane, 2).await;
     assert_eq!(world.store.lines(), ["note-1"], "the redelivery is a duplicate");
     assert_eq!(world.script.stale_reports(), 0);
     world.stop().await.expect("it stops clean");

@@ -119,6 +119,7 @@ async fn a_database_restored_while_the_consumer_was_away_is_caught_up() {
     let world = World::start_with(store, Scripted::default());
     let lane = world.script.assign_with("orders", 0, Script::arrival(Some(9)));
     assert_eq!(started(&world, &lane).await, 5);
+    world.until_position(&lane.lane, 5).await;
     world.stop().await.expect("it stops clean");
 }
 

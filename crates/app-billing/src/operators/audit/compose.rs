@@ -17,11 +17,12 @@ use crate::compose::open_database;
 pub async fn run(desk: &Desk, json: bool, with_provider: bool) -> Result<(), Failure> {
     let (units, maintenance) = open_database(&desk.settings.database).await?;
     let (config, group) = (&desk.settings.config, &desk.topology.group);
-    // First of all, so that whatever they have passed is found below.
-    let until = books::now(&units).await.map_err(database)?;
+    // The positions first, so that whatever they have passed is found by what is read later.
     let facts = desk.facts(&[desk.topology.consumed(), vec![desk.topology.dead_letters.clone()]].concat()).await?;
     let stored = desk.stored(&maintenance).await?;
     let positions = topics::Positions::new(&facts, |lane| stored.get(lane).cloned().unwrap_or_default());
+    // Then the instant, before the topics: what was claimed until then was produced before.
+    let until = books::now(&units).await.map_err(database)?;
     let topics = topics::Topics {
         kafka: &desk.kafka,
         topology: &desk.topology,

@@ -1,9 +1,10 @@
 //! The audit: what a topic holds, held against ledger, claims and dead letters. Pure: facts are taken in one by one,
 //! in the order sources, tiers, letters, claims, charges, provider, and judged at the end. Nothing here reads anything.
 //!
-//! The facts need not be of one instant. The positions are read first and claims and charges last, and of those only
-//! what was begun before the positions were read ([`books::Instant`]): so whatever a position has passed must be found
-//! somewhere, and whatever is found must have been produced.
+//! The facts need not be of one instant, and the service may run. The positions are read first; then an instant is
+//! taken ([`books::Instant`]), then the topics are read, and last claims and charges, of which only those count that
+//! were begun until that instant. So whatever a position has passed must be found somewhere, and whatever was done must
+//! be found to have been produced.
 
 pub mod books;
 pub mod compose;

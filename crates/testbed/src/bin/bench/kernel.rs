@@ -54,7 +54,14 @@ pub(crate) async fn run(world: &World, events: usize, batch_max: usize) -> Resul
     let runtime = Arc::new(TokioRuntime::current());
     let (stream, control) = KafkaStream::start(&kafka, GROUP, &topology.consumed())?;
     let consumer = Consumer {
-        settings: ConsumerSettings { topology, batch_max, calls_max: 256, straggler_deadline: Duration::from_secs(1), storm: StormLimits::default(), clock_skew: Duration::from_secs(300) },
+        settings: ConsumerSettings {
+            topology,
+            batch_max,
+            calls_max: 256,
+            straggler_deadline: Duration::from_secs(1),
+            storm: StormLimits::default(),
+            clock_skew: Duration::from_secs(300),
+        },
         store: Arc::new(Store { store: database.store.clone(), progress: Arc::clone(&progress) }),
         handler: Arc::new(WriteRows),
         decoder: Arc::clone(&decoder) as Arc<dyn EventDecoder<OrderConfirmed>>,

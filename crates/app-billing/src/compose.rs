@@ -186,7 +186,7 @@ async fn bring_up_to_date(
 
 /// How long claims are kept; shorter than the topics can bring an event back is safe, and worth a warning.
 fn claim_retention(setting: ClaimRetention, topics: &[TopicFacts]) -> Duration {
-    let auto = retention::auto(topics);
+    let auto = retention::auto(&topics.iter().map(|facts| facts.retention).collect::<Vec<_>>());
     let keep = match setting {
         ClaimRetention::Auto => auto,
         ClaimRetention::For(keep) => keep,

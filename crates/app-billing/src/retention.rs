@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapters_kafka::TopicFacts;
 use core_delivery::claim::ConsumerGroup;
 use core_delivery::delivery::Health;
 use core_delivery::ports::{Runtime, StoreError, error_chain};
@@ -31,13 +30,13 @@ const AFTER_FAILURE: Duration = Duration::from_secs(600);
 const BATCH: u32 = 10_000;
 
 /// How long claims are kept if the topics decide: as long as an event can still come back, which is the retention of
-/// the source, the slowest tier and the dead letters together; at least 7 days, at most 35. Topics that keep their
-/// records for ever, or that cannot be looked at, count as the most.
-pub fn auto(source_tiers_and_dead_letters: &[TopicFacts]) -> Duration {
+/// the source, the slowest tier and the dead letters together, given in this order (`None` is for ever); at least 7
+/// days, at most 35. Without topics, because they could not be looked at, it is the most.
+pub fn auto(source_tiers_and_dead_letters: &[Option<Duration>]) -> Duration {
     let Some((dead_letters, [source, tiers @ ..])) = source_tiers_and_dead_letters.split_last() else {
         return LONGEST;
     };
-    let kept = |facts: &TopicFacts| facts.retention.unwrap_or(LONGEST);
+    let kept = |retention: &Option<Duration>| retention.unwrap_or(LONGEST);
     let slowest_tier = tiers.iter().map(kept).max().unwrap_or_default();
     kept(source).saturating_add(slowest_tier).saturating_add(kept(dead_letters)).clamp(SHORTEST, LONGEST)
 }
@@ -108,24 +107,12 @@ impl ExpiryTask {
 
 #[cfg(test)]
 mod tests {
-    use core_delivery::record::Topic;
-
     use super::*;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    fn topics(days: &[Option<u32>]) -> Vec<TopicFacts> {
-        let facts = |days: &Option<u32>| TopicFacts {
-            topic: Topic::new("t"),
-            partitions: 1,
-            replicas: 1,
-            message_bytes: 1 << 20,
-            retention: days.map(|days| days * DAY),
-            retention_bytes: None,
-            is_compacted: false,
-            in_sync_min: 1,
-        };
-        days.iter().map(facts).collect()
+    fn topics(days: &[Option<u32>]) -> Vec<Option<Duration>> {
+        days.iter().map(|days| days.map(|days| days * DAY)).collect()
     }
 
     #[test]

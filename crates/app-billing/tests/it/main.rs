@@ -5,7 +5,9 @@ mod counting;
 mod delivery;
 mod failures;
 mod groups;
+mod old_events;
 mod operators;
+mod outages;
 
 mod stops;
 mod world;

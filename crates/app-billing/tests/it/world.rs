@@ -31,10 +31,17 @@ impl World {
     /// A world whose topic has this many partitions.
     pub(crate) async fn new(partitions: i32, provider: ProviderSettings) -> Result<Self> {
         let backend = Backend::from_env()?;
+        let database = backend.database_url.clone();
+        Self::on_server(&database, partitions, provider).await
+    }
+
+    /// A world whose database is on this server, reached by an administrator's URL.
+    pub(crate) async fn on_server(admin_url: &str, partitions: i32, provider: ProviderSettings) -> Result<Self> {
+        let backend = Backend::from_env()?;
         let kafka = KafkaClient::new(&backend.kafka_brokers)?;
         let (topic, group) = (unique_name("orders"), unique_name("billing"));
         kafka.create_topic(&topic, partitions, &[]).await?;
-        let database_url = create_database(&backend.database_url, &unique_name("billing")).await?;
+        let database_url = create_database(admin_url, &unique_name("billing")).await?;
         Ok(Self {
             kafka,
             topic,
@@ -125,6 +132,15 @@ impl World {
 
     pub(crate) fn dead_letter_topic(&self) -> String {
         format!("{}.{}.dlq", self.topic, self.group)
+    }
+
+    /// Whether no copy was ever written: no retry, no dead letter.
+    pub(crate) async fn moved_nothing(&self) -> Result<bool> {
+        let mut written = self.dead_letters().await?.len();
+        for tier in TIERS {
+            written += self.kafka.read_all(&self.retry_topic(tier)).await?.len();
+        }
+        Ok(written == 0)
     }
 
     pub(crate) async fn dead_letters(&self) -> Result<Vec<ReadRecord>> {

@@ -14,9 +14,13 @@ use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use core_delivery::{
     claim::{Claim, Claimed, ConsumerGroup, DedupKey},
-    delivery::{Consumer, ConsumerSettings, Health, Topology},
-    ports::{Decoded, EventDecoder, EventHandler, HandlerError, Runtime, StoreError, UnitOfWork, UnitOfWorkFactory},
-    record::{Record, Topic},
+    delivery::{Consumer, ConsumerSettings, Health, StormLimits, Topology},
+    event::UnixMillis,
+    ports::{
+        Decoded, EventDecoder, EventHandler, HandlerError, PositionStep, Runtime, StoreError, StoredPosition,
+        UnitOfWork, UnitOfWorkFactory,
+    },
+    record::{LaneId, Record, Topic},
 };
 use core_order::{Currency, OrderConfirmed, OrderConfirmedDecoder};
 use infra_postgres::{PgStore, PgUnit};
@@ -144,6 +148,14 @@ impl UnitOfWorkFactory for Store {
         let unit = self.store.begin().await?;
         Ok(Unit { unit, written: 0, progress: Arc::clone(&self.progress) })
     }
+
+    async fn now(&self) -> Result<UnixMillis, StoreError> {
+        self.store.now().await
+    }
+
+    async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
+        self.store.positions(group, lane).await
+    }
 }
 
 #[async_trait]
@@ -154,6 +166,10 @@ impl UnitOfWork for Unit {
 
     async fn release(&mut self, keys: &[DedupKey]) -> Result<(), StoreError> {
         self.unit.release(keys).await
+    }
+
+    async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError> {
+        self.unit.advance(step).await
     }
 
     async fn commit(self) -> Result<(), StoreError> {

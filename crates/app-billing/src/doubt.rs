@@ -116,7 +116,7 @@ pub fn after_charge(error: GatewayError, in_doubt: bool) -> Next {
         GatewayError::Conflict { reason } => Next::Ask(Question::Conflict { reason }),
         GatewayError::Declined { reason } => refused(DECLINED, reason),
         GatewayError::KeyReused { reason } => refused(KEY_REUSED, reason),
-        GatewayError::Misconfigured { reason } => Next::Fail(HandlerError::Halt { reason }),
+        GatewayError::Misconfigured { reason } => Next::Fail(HandlerError::Halt { reason, effect: Effect::None }),
     }
 }
 
@@ -180,7 +180,7 @@ pub fn look_up_failed(error: GatewayError, after: Option<Question>) -> HandlerEr
     let (said, asked_wait) = after.map(Question::told).unwrap_or_default();
     let both = |reason: String| if said.is_empty() { reason } else { format!("{said}; {reason}") };
     match error {
-        GatewayError::Misconfigured { reason } => HandlerError::Halt { reason },
+        GatewayError::Misconfigured { reason } => HandlerError::Halt { reason, effect },
         GatewayError::KeyReused { reason } => HandlerError::Permanent(Refusal::new(KEY_REUSED, reason)),
         GatewayError::Transient { reason, retry_after, .. } | GatewayError::Pending { reason, retry_after } => {
             HandlerError::Transient { reason: both(reason), retry_after: retry_after.max(asked_wait), effect }

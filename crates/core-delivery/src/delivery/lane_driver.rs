@@ -14,6 +14,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{pin_mut, select_biased};
 
 use crate::event::{Event, EventId};
+use crate::headers::Journey;
 use crate::ports::{Arrival, ErrorClass, EventHandler, StoreError, StoredPosition, UnitOfWorkFactory};
 use crate::record::{Assignment, Committable, Record};
 
@@ -28,7 +29,7 @@ use super::perform::Performed;
 use super::routing::dispatch;
 use super::start::of_log;
 use super::storm::Call;
-use super::verdict::{Failure, Verdict};
+use super::verdict::{Failure, Halt, Verdict};
 use super::watermark::Ticket;
 
 /// How long settled records may wait for a unit that stores their position along with something else.
@@ -191,6 +192,7 @@ where
                         self.stragglers.push(straggler.outcome.map(move |performed| (event, performed)).boxed());
                     }
                     self.unrecorded.receipts.extend(unrecorded.receipts);
+                    self.unrecorded.doubted.extend(unrecorded.doubted);
                     if let Some(exit) = self.unit_ended(report) {
                         return exit;
                     }
@@ -262,7 +264,8 @@ where
             Admitted::Refused(ticket, record, failure) => {
                 tracing::warn!(lane = %self.lane.id(), offset = record.offset.0, class = %failure.class,
                     error = failure.text, "record refused");
-                self.send_on(ticket, &record, &failure);
+                let journey = self.lane.journey(&record);
+                self.send_on(ticket, &record, journey, &failure);
             }
         }
     }
@@ -270,13 +273,14 @@ where
     fn failed(&mut self, delivery: &Delivery<E>, failure: &Failure) {
         tracing::warn!(event_id = %delivery.event.id(), lane = %self.lane.id(), offset = delivery.record.offset.0,
             class = %failure.class, error = failure.text, "event failed");
-        self.send_on(delivery.ticket, &delivery.record, failure);
+        let mut journey = self.lane.journey(&delivery.record);
+        journey.in_doubt |= self.unrecorded.doubted.remove(&delivery.event.id());
+        self.send_on(delivery.ticket, &delivery.record, journey, failure);
     }
 
     /// Sends the copy of a failed record; its acknowledgement will settle the ticket.
-    fn send_on(&mut self, ticket: Ticket, record: &Record, failure: &Failure) {
+    fn send_on(&mut self, ticket: Ticket, record: &Record, journey: Journey, failure: &Failure) {
         let pipeline = Arc::clone(&self.pipeline);
-        let journey = self.lane.journey(record);
         let now = pipeline.runtime.now();
         let sent = dispatch(&pipeline.settings.topology, self.lane.stage(), record, journey, failure, now);
         let depends_on_the_clock = failure.class == ErrorClass::FROM_THE_FUTURE;

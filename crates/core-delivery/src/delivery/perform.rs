@@ -19,7 +19,7 @@ use crate::event::{Event, EventId};
 use crate::ports::{Effect, ErrorClass, EventHandler, HandlerError, Runtime};
 
 use super::calls::Calls;
-use super::verdict::{Failure, Retry};
+use super::verdict::{Failure, Halt, Retry};
 
 /// What became of a call.
 pub(super) enum Performed<R> {
@@ -27,8 +27,8 @@ pub(super) enum Performed<R> {
     Done(R),
     /// It failed; the event goes on its way.
     Failed(Failure),
-    /// Intake must stop: the reason is told by the call that met it, and `None` by those that were not made.
-    Halted(Option<String>),
+    /// Intake must stop: why is told by the call that met it, and `None` by those that were not made.
+    Halted(Option<Halt>),
 }
 
 /// A call that outlived its unit. It owns its data; the claim of its event was released.
@@ -165,9 +165,9 @@ where
             Ok(Ok(receipt)) => Performed::Done(receipt),
             Ok(Err(error)) => match Failure::of_handler(error) {
                 Ok(failure) => Performed::Failed(failure),
-                Err(reason) => {
+                Err(halt) => {
                     halted.store(true, Ordering::Relaxed);
-                    Performed::Halted(Some(reason))
+                    Performed::Halted(Some(halt))
                 }
             },
             Err(panic) => Performed::Failed(panicked(claimed.event().id(), &*panic)),

@@ -32,6 +32,13 @@ pub struct Failure {
     pub effect: Effect,
 }
 
+/// A handler's wish to stop intake.
+#[derive(Debug)]
+pub(super) struct Halt {
+    pub(super) reason: String,
+    pub(super) effect: Effect,
+}
+
 /// Whether another try can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
@@ -54,7 +61,7 @@ impl Failure {
     }
 
     /// The failure that a handler reported; `None` if it asks to stop intake instead.
-    pub(super) fn of_handler(error: HandlerError) -> Result<Self, String> {
+    pub(super) fn of_handler(error: HandlerError) -> Result<Self, Halt> {
         match error {
             HandlerError::Transient { reason, retry_after, effect } => Ok(Self {
                 class: ErrorClass::RETRIES_EXHAUSTED,
@@ -63,7 +70,7 @@ impl Failure {
                 effect,
             }),
             HandlerError::Permanent(refusal) => Ok(Self::refused(refusal)),
-            HandlerError::Halt { reason } => Err(reason),
+            HandlerError::Halt { reason, effect } => Err(Halt { reason, effect }),
         }
     }
 }

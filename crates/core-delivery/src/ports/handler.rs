@@ -163,6 +163,8 @@ pub enum HandlerError {
     Halt {
         /// What must be repaired.
         reason: String,
+        /// Whether the effect may have happened all the same.
+        effect: Effect,
     },
 }
 

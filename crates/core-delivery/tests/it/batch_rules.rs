@@ -118,6 +118,23 @@ async fn refused_credentials_stop_the_lane_and_move_nothing() {
     world.stop().await.expect("it stops clean");
 }
 
+/// A try with an unknown outcome is remembered, though its unit came to nothing and no header tells of it.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_is_remembered_when_its_unit_is_run_again() {
+    let handler = Scripted::default();
+    let event = note(1, "a");
+    handler.script(&event, &[Act::FailUnknown, Act::Refuse]);
+    let store = MemoryStore::default();
+    store.fail_next(Operation::Commit, StoreError::conflict("deadlock"));
+    let world = World::start_with(store, handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &event)]);
+    world.until_position(&lane.lane, 1).await;
+    let letter = world.publisher.written().pop().expect("a letter");
+    assert_eq!(header(&letter, "delivery-error-class"), "in_doubt");
+    world.stop().await.expect("it stops clean");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panicking_handler_harms_only_its_own_event() {
     let handler = Scripted::default();

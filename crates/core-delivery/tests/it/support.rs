@@ -164,7 +164,7 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
             Act::Fail | Act::FailSlowly(_) => Err(transient(Effect::None)),
             Act::FailUnknown => Err(transient(Effect::Unknown)),
             Act::Refuse => Err(HandlerError::Permanent(Refusal::new(ErrorClass::PERMANENT, "402"))),
-            Act::Halt => Err(HandlerError::Halt { reason: "credentials refused".into() }),
+            Act::Halt => Err(HandlerError::Halt { reason: "credentials refused".into(), effect: Effect::None }),
             Act::Panic => panic!("scripted panic"),
         }
     }

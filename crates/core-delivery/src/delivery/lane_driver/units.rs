@@ -73,7 +73,10 @@ where
         let rages = self.note_calls(report.outcomes.iter().map(|(_, outcome)| outcome));
         for (delivery, outcome) in report.outcomes {
             match outcome {
-                Outcome::Failed(_) if rages => postponed.push(delivery),
+                Outcome::Failed(failure) if rages => {
+                    self.unrecorded.doubt(delivery.event.id(), failure.effect);
+                    postponed.push(delivery);
+                }
                 Outcome::Applied => {
                     tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(),
                         offset = delivery.record.offset.0, "event applied");
@@ -138,15 +141,19 @@ where
             Performed::Halted(_) => None,
         });
         match performed {
-            Performed::Failed(_) if rages => self.lane.put_back(delivery),
+            Performed::Failed(failure) if rages => {
+                self.unrecorded.doubt(event, failure.effect);
+                self.lane.put_back(delivery);
+            }
             Performed::Done(receipt) => {
                 self.unrecorded.receipts.insert(event, receipt);
                 self.lane.put_back(delivery);
             }
             Performed::Failed(failure) => self.failed(&delivery, &failure),
-            Performed::Halted(reason) => {
+            Performed::Halted(halt) => {
                 self.lane.put_back(delivery);
-                if let Some(reason) = reason {
+                if let Some(Halt { reason, effect }) = halt {
+                    self.unrecorded.doubt(event, effect);
                     self.interrupted(&Interruption::Handler(reason));
                 }
             }

@@ -9,5 +9,6 @@ mod old_events;
 mod operators;
 mod outages;
 
+mod payloads;
 mod stops;
 mod world;

@@ -143,8 +143,14 @@ impl World {
         Ok(written == 0)
     }
 
+    /// The dead letters, in the order of their origins: how they follow each other in their own topic is not promised.
     pub(crate) async fn dead_letters(&self) -> Result<Vec<ReadRecord>> {
-        self.kafka.read_all(&self.dead_letter_topic()).await
+        let mut letters = self.kafka.read_all(&self.dead_letter_topic()).await?;
+        let number = |letter: &ReadRecord, key| header(letter, key).and_then(|text| text.parse::<i64>().ok());
+        letters.sort_by_key(|letter| {
+            (number(letter, "delivery-origin-partition"), number(letter, "delivery-origin-offset"))
+        });
+        Ok(letters)
     }
 
     /// Provider, ledger and claims agree: exactly these events were charged, each once, and no other.

@@ -14,24 +14,24 @@ use testbed::clients::{Service, run_to_end, sample_orders};
 use crate::world::{SOON, TIERS, World, verdicts};
 
 /// A command that has ended.
-struct Ended {
+pub(crate) struct Ended {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
 impl Ended {
-    fn ended_with(self, code: i32) -> Result<Self> {
+    pub(crate) fn ended_with(self, code: i32) -> Result<Self> {
         ensure!(self.code == Some(code), "exit code {:?}, not {code}\n{}\n{}", self.code, self.out, self.err);
         Ok(self)
     }
 
-    fn json(&self) -> Result<Value> {
+    pub(crate) fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.out).with_context(|| self.out.clone())
     }
 }
 
-async fn run(world: &World, arguments: &[&str]) -> Result<Ended> {
+pub(crate) async fn run(world: &World, arguments: &[&str]) -> Result<Ended> {
     run_with(world, arguments, &[]).await
 }
 

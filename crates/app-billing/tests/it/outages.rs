@@ -11,6 +11,7 @@ use testbed::clients::sample_orders;
 use testbed::{Backend, PostgresOptions, PrivatePostgres};
 use tokio::time::{Instant, sleep};
 
+use crate::operators;
 use crate::world::{SOON, World};
 
 /// How long the database is away; longer for a run by hand.
@@ -97,6 +98,9 @@ async fn restored(consumer_runs: bool) -> Result<()> {
     ensure!(record.summary.charges == 120, "the provider charged nobody twice: {:?}", record.summary);
     ensure!(world.moved_nothing().await?);
     ensure!(service.ended().is_none());
+    let audit = operators::run(&world, &["audit", "--json", "--provider"]).await?.ended_with(0)?.json()?;
+    ensure!(audit["applied"] == 120 && audit["lost"] == 0 && audit["charged_twice"] == 0, "{audit}");
+    ensure!(audit["unexpected"] == 0 && audit["pending"] == 0, "{audit}");
     Ok(())
 }
 

@@ -28,16 +28,9 @@ create table charge (
     -- When the reserving transaction began.
     reserved_at  timestamptz not null default now(),
 
-    -- When the charge was completed. Null means reserved and not completed, which no transaction but the reserving
-    -- one ever sees: a committed row has it.
-    --
-    -- That is guarded by the kernel, which releases or completes each reservation before it commits, and by the
-    -- ledger, whose statements must affect exactly the rows they name; not by this table. A CHECK cannot say it,
-    -- because PostgreSQL checks one at once and never defers it, and the row has to exist before the provider is
-    -- called. A deferred constraint trigger could: it would look each inserted row up again at commit. Measured, it
-    -- costs 7 microseconds a row, every sixth row of the ledger's throughput, and no event can provoke what it
-    -- guards against. So the ledger never takes a null for "charged", and this query must find nothing:
-    --     select event_id, order_id from charge where charged_at is null;
+    -- When the charge was completed. Null means reserved and not completed. A committed row without it belongs to an event
+    -- whose last try had an unknown outcome, which waits in a retry tier or is a dead letter in doubt: its reservation
+    -- keeps every other event from charging the order meanwhile. The ledger never takes a null for "charged".
     charged_at   timestamptz null,
 
     -- One charge an event (D-1, D-10).

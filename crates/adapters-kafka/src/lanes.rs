@@ -226,9 +226,14 @@ impl LaneTable {
     /// The consumer stands at `next`. Where everything delivered is settled, what lies in between is no record but
     /// transaction markers and aborted data, and the position follows, or the lag would never reach zero.
     ///
-    /// Only a running lane follows: until it is led to its start, the consumer may stand anywhere.
+    /// Only a running lane follows: until it is led to its start, the consumer may stand anywhere. And only one of which
+    /// the kernel has reported a position: before that the store may hold none, and Kafka's must not be the only one.
     pub(crate) fn reached(&mut self, lane: &LaneId, next: i64) {
-        if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.is_settled() && next > lane.delivered) {
+        if let Some(lane) = self
+            .lanes
+            .get_mut(lane)
+            .filter(|lane| lane.is_settled() && lane.position.is_some() && next > lane.delivered)
+        {
             lane.position = Some(next);
             lane.delivered = next;
         }

@@ -127,6 +127,9 @@ fn the_position_does_not_follow_the_consumer_before_the_start() {
     table.reached(&lane(0), 7);
     assert_eq!(table.positions(), [], "nothing was passed");
     table.reached(&lane(0), 9);
+    assert_eq!(table.positions(), [], "the kernel has not said that the store holds a position");
+    table.progress(&owned, progress(7, 0));
+    table.reached(&lane(0), 9);
     assert_eq!(table.positions(), [(lane(0), 9)], "only markers lie behind the start");
 }
 

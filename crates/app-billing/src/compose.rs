@@ -80,7 +80,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         KafkaStream::start(&kafka, topology.group.as_str(), &topology.consumed()).map_err(kafka_failure)?;
 
     let health = Health::default();
-    let ready = Ready { health: health.clone(), stream: stream.health() };
+    let ready = Ready { health: health.clone(), clients: [stream.health(), publisher.health()] };
     let listener = listen(config).await?;
     // Beside the consumer, and a little longer than it: told to end when it has drained.
     let (ending, ended) = watch::channel(false);
@@ -270,13 +270,13 @@ fn stop_signal() -> Result<impl Future<Output = ()> + Send, Failure> {
 /// What holds the service up, wherever it is.
 struct Ready {
     health: Health,
-    stream: Arc<ClientHealth>,
+    clients: [Arc<ClientHealth>; 2],
 }
 
 impl ReadinessSource for Ready {
     fn reasons(&self) -> Vec<String> {
         let mut reasons = self.health.reasons();
-        if let Some(trouble) = self.stream.trouble() {
+        for trouble in self.clients.iter().filter_map(|client| client.trouble()) {
             reasons.push(format!("kafka: {} (for {} s)", trouble.text, trouble.since.elapsed().as_secs()));
         }
         reasons

@@ -1,6 +1,7 @@
 //! The charge ledger in the unit that holds the claim: the tables of this application, and nothing of delivery.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use anyhow::{Context, Error, bail};
 use async_trait::async_trait;
@@ -12,7 +13,7 @@ use core_order::{
     BillingTx, CompletedCharge, Currency, EventId, Reservation, ReservationAnswer, StoreError, UnitOfWork,
     UnitOfWorkFactory,
 };
-use infra_postgres::{MigrationError, PgStore, PgUnit, migrate, store_error};
+use infra_postgres::{MigrationError, PgStore, PgUnit, migrate, store_error, within};
 use sqlx::PgPool;
 use sqlx::migrate::Migrator;
 use uuid::Uuid;
@@ -39,6 +40,9 @@ pub async fn pin_currency(pool: &PgPool, currency: Currency) -> Result<(), Error
     }
     Ok(())
 }
+
+/// How long a statement of the ledger may take, the server's own limit and the way there and back.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(35);
 
 /// Opens units that carry the ledger.
 pub struct BillingStore(pub PgStore);
@@ -107,11 +111,10 @@ const COMPLETE: &str = "
 impl BillingTx for BillingUnit {
     async fn charged(&mut self, events: &[EventId]) -> Result<Vec<bool>, StoreError> {
         let ids: Vec<Uuid> = events.iter().map(|event| event.as_uuid()).collect();
-        let charged: Vec<Uuid> = sqlx::query_scalar(CHARGED)
-            .bind(&ids)
-            .fetch_all(self.0.connection())
-            .await
-            .map_err(|error| store_error("read which events have charged", error))?;
+        let charged: Vec<Uuid> =
+            within(STATEMENT_LIMIT, sqlx::query_scalar(CHARGED).bind(&ids).fetch_all(self.0.connection()))
+                .await
+                .map_err(|error| store_error("read which events have charged", error))?;
         let charged: HashSet<Uuid> = charged.into_iter().collect();
         Ok(ids.iter().map(|id| charged.contains(id)).collect())
     }
@@ -124,15 +127,18 @@ impl BillingTx for BillingUnit {
         let customers: Vec<&str> = by_order.iter().map(|r| r.customer_id.as_str()).collect();
         let amounts: Vec<i64> = by_order.iter().map(|r| r.total.minor_units).collect();
         let currencies: Vec<&str> = by_order.iter().map(|r| r.total.currency.as_str()).collect();
-        let reserved: Vec<Uuid> = sqlx::query_scalar(RESERVE)
-            .bind(&events)
-            .bind(&orders)
-            .bind(&customers)
-            .bind(&amounts)
-            .bind(&currencies)
-            .fetch_all(self.0.connection())
-            .await
-            .map_err(|error| store_error("reserve the orders", error))?;
+        let reserved: Vec<Uuid> = within(
+            STATEMENT_LIMIT,
+            sqlx::query_scalar(RESERVE)
+                .bind(&events)
+                .bind(&orders)
+                .bind(&customers)
+                .bind(&amounts)
+                .bind(&currencies)
+                .fetch_all(self.0.connection()),
+        )
+        .await
+        .map_err(|error| store_error("reserve the orders", error))?;
         if reserved.len() == reservations.len() {
             return Ok(vec![ReservationAnswer::Reserved; reservations.len()]);
         }
@@ -149,9 +155,7 @@ impl BillingTx for BillingUnit {
 
     async fn cancel(&mut self, events: &[EventId]) -> Result<(), StoreError> {
         let ids: Vec<Uuid> = events.iter().map(|event| event.as_uuid()).collect();
-        let cancelled = sqlx::query(CANCEL)
-            .bind(&ids)
-            .execute(self.0.connection())
+        let cancelled = within(STATEMENT_LIMIT, sqlx::query(CANCEL).bind(&ids).execute(self.0.connection()))
             .await
             .map_err(|error| store_error("cancel reservations", error))?;
         all_affected("cancelled", cancelled.rows_affected(), events.len())
@@ -160,12 +164,10 @@ impl BillingTx for BillingUnit {
     async fn complete(&mut self, charges: &[CompletedCharge<'_>]) -> Result<(), StoreError> {
         let ids: Vec<Uuid> = charges.iter().map(|charge| charge.event_id.as_uuid()).collect();
         let refs: Vec<Option<&str>> = charges.iter().map(|charge| charge.provider_ref).collect();
-        let completed = sqlx::query(COMPLETE)
-            .bind(&ids)
-            .bind(&refs)
-            .execute(self.0.connection())
-            .await
-            .map_err(|error| store_error("complete the charges", error))?;
+        let completed =
+            within(STATEMENT_LIMIT, sqlx::query(COMPLETE).bind(&ids).bind(&refs).execute(self.0.connection()))
+                .await
+                .map_err(|error| store_error("complete the charges", error))?;
         all_affected("completed", completed.rows_affected(), charges.len())
     }
 }
@@ -174,12 +176,10 @@ impl BillingUnit {
     async fn holders<'a>(&mut self, refused: impl Iterator<Item = &'a Reservation<'a>>) -> Result<Holders, StoreError> {
         let (orders, events): (Vec<&str>, Vec<Uuid>) =
             refused.map(|r| (r.order_id.as_str(), r.event_id.as_uuid())).unzip();
-        let rows: Vec<(Uuid, String, bool)> = sqlx::query_as(HOLDERS)
-            .bind(&orders)
-            .bind(&events)
-            .fetch_all(self.0.connection())
-            .await
-            .map_err(|error| store_error("read who holds the orders", error))?;
+        let rows: Vec<(Uuid, String, bool)> =
+            within(STATEMENT_LIMIT, sqlx::query_as(HOLDERS).bind(&orders).bind(&events).fetch_all(self.0.connection()))
+                .await
+                .map_err(|error| store_error("read who holds the orders", error))?;
         Ok(Holders {
             charged: rows.iter().map(|(event, _, charged)| (*event, *charged)).collect(),
             by_order: rows.into_iter().map(|(event, order, _)| (order, event)).collect(),
@@ -197,8 +197,8 @@ impl Holders {
     fn answer(&self, reservation: &Reservation<'_>) -> Result<ReservationAnswer, StoreError> {
         match self.charged.get(&reservation.event_id.as_uuid()) {
             Some(true) => return Ok(ReservationAnswer::ChargedByThisEvent),
-            // No unit commits such a row; whoever did, it says nothing about the money.
-            Some(false) => return Err(StoreError::rejected("the ledger holds an unfinished charge of this event")),
+            // An earlier try had an unknown outcome and kept its reservation.
+            Some(false) => return Ok(ReservationAnswer::Reserved),
             None => {}
         }
         let holder = self.by_order.get(reservation.order_id.as_str());

@@ -106,7 +106,8 @@ impl Journey {
     /// When a copy in a tier may be tried: what the header says, but never later than the tier's own delay after
     /// the copy was written, so that a damaged header cannot hold a lane.
     pub fn due_in_tier(&self, record: &Record, delay: Duration, now: UnixMillis) -> UnixMillis {
-        let latest = record.timestamp.unwrap_or(now).plus(delay);
+        // Nor later than the delay from now, if it was written by a machine whose clock is ahead.
+        let latest = record.timestamp.unwrap_or(now).min(now).plus(delay);
         self.due.map_or(latest, |due| due.min(latest))
     }
 }
@@ -249,6 +250,7 @@ mod tests {
         let journey = Journey::resume(&lane(), &damaged);
         assert_eq!(journey, Journey::begin(&lane(), &damaged));
         let far = Journey { due: Some(UnixMillis(i64::MAX)), ..journey };
-        assert_eq!(far.due_in_tier(&damaged, Duration::from_secs(10), UnixMillis(0)), UnixMillis(11_000));
+        assert_eq!(far.due_in_tier(&damaged, Duration::from_secs(10), UnixMillis(5_000)), UnixMillis(11_000));
+        assert_eq!(far.due_in_tier(&damaged, Duration::from_secs(10), UnixMillis(0)), UnixMillis(10_000));
     }
 }

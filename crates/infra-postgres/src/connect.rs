@@ -172,7 +172,7 @@ async fn is_usable(connection: &mut PgConnection) -> sqlx::Result<bool> {
 /// Bounds the wait for an answer. The server's own limits say nothing when the network swallows the answer, and
 /// sqlx waits for it without an end. What was cut off leaves the connection unusable: it must go back to the pool,
 /// whose check then closes it, and never to another statement.
-pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+pub async fn within<T>(limit: Duration, answer: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     match timeout(limit, answer).await {
         Ok(result) => result,
         Err(_) => {

@@ -33,7 +33,7 @@ mod expiry;
 mod import;
 
 pub use clock::database_clock;
-pub use connect::{ConnectError, PgSettings, connect};
+pub use connect::{ConnectError, PgSettings, connect, within};
 pub use durability::check_durability;
 pub use errors::{StoreErrorClass, class_of, classify, classify_commit, store_error};
 pub use expiry::{

@@ -41,6 +41,27 @@ async fn a_failed_charge_is_retried_with_the_same_key_and_body() -> Result<()> {
     Ok(())
 }
 
+/// Trap 10 while the first event is in doubt: the money of the first may have moved, so a second event for the same order
+/// must not be charged in the meantime, wherever the first one waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_in_doubt_is_not_charged_by_a_second_event() -> Result<()> {
+    let world = World::new(1, once(FaultKind::ErrorAfterCharge)).await?;
+    let first = sample_orders(1).remove(0);
+    let order = Order { id: first.order_id().clone(), customer: first.customer_id().clone(), total: first.total() };
+    let second = OrderConfirmed::from_order(&order, first.occurred_at())?;
+    world.send([&first]).await?;
+    let _service = world.service().await?;
+    let retry = world.retry_topic(TIERS[0]);
+    world.until("the retry", async || world.kafka.read_all(&retry).await.is_ok_and(|copies| copies.len() == 1)).await?;
+    world.send([&second]).await?;
+    world.settled(1).await?;
+    world.charged_exactly(std::slice::from_ref(&first)).await?;
+    let letters = world.dead_letters().await?;
+    ensure!(letters.len() == 1);
+    ensure!(header(&letters[0], "delivery-error-class").as_deref() == Some("order_already_charged"));
+    Ok(())
+}
+
 /// Nothing reached the provider in any try: the letter says so, and carries the event's whole history.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_the_last_tier_an_event_is_a_dead_letter() -> Result<()> {

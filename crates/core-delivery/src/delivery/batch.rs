@@ -17,9 +17,10 @@ use crate::record::{Committable, LaneId, LogIdentity};
 
 use super::backoff::{Backoff, jitter};
 use super::calls::Calls;
+use super::doubts::Doubts;
 use super::lane::Delivery;
 use super::perform::{Performed, Straggler, perform};
-use super::verdict::{Failure, Halt};
+use super::verdict::Failure;
 use super::watermark::Outlook;
 
 /// How often a unit that collides with another one is run again before the lane pauses.
@@ -37,6 +38,8 @@ pub struct Batch<F, H> {
     pub calls: Calls,
     /// How long the calls of a unit may hold it; what takes longer outlives it.
     pub straggler_deadline: Duration,
+    /// What tries with an unknown outcome left behind.
+    pub doubts: Doubts,
     /// For the pauses between colliding units.
     pub runtime: Arc<dyn Runtime>,
 }
@@ -49,32 +52,21 @@ pub struct Unrecorded<R> {
     pub receipts: HashMap<EventId, R>,
     /// Calls that outlived their unit and still run.
     pub stragglers: Vec<Straggler<R>>,
-    /// Events that stay where they are although a try of theirs had an unknown outcome: no header tells of it yet.
-    pub doubted: HashSet<EventId>,
 }
 
 impl<R> Default for Unrecorded<R> {
     fn default() -> Self {
-        Self { receipts: HashMap::new(), stragglers: vec![], doubted: HashSet::new() }
+        Self { receipts: HashMap::new(), stragglers: vec![] }
     }
 }
 
 impl<R> Unrecorded<R> {
-    /// The event stays where it is after a try with this effect.
-    pub(super) fn doubt(&mut self, event: EventId, effect: Effect) {
-        match effect {
-            Effect::Unknown => {
-                self.doubted.insert(event);
-            }
-            Effect::Never => {
-                self.doubted.remove(&event);
-            }
-            Effect::None => {}
-        }
-    }
-
     /// The outcome of an event that must not be performed now, because its call, or one of its key, still runs.
     fn holds(&self, event: EventId, key: &str) -> Option<Outcome> {
+        if self.receipts.contains_key(&event) {
+            // It is only to be recorded.
+            return None;
+        }
         if self.stragglers.iter().any(|straggler| straggler.event == event) {
             return Some(Outcome::Straggling);
         }
@@ -115,8 +107,10 @@ pub enum Outcome {
     Applied,
     /// It was handled before, or by another delivery in this batch.
     Duplicate,
-    /// To be sent to a tier or to the dead letters.
+    /// Its call failed: to be sent to a tier or to the dead letters.
     Failed(Failure),
+    /// The store or the application's tables refuse it, without a call: to be sent to the dead letters.
+    Refused(Failure),
     /// Nothing happened to it: it stays where it is.
     Postponed,
     /// Its call is still running; its claim was released.
@@ -180,7 +174,7 @@ where
             Err(StoreError::Rejected { .. }) if leaders.len() > 1 => self.isolate(&leaders, unrecorded).await,
             Err(error @ StoreError::Rejected { .. }) if leaders.len() == 1 => {
                 let id = leaders[0].event.id();
-                let failure = Outcome::Failed(rejected(&error, id, unrecorded));
+                let failure = Outcome::Refused(rejected(&error, id, unrecorded));
                 Attempted { outcomes: HashMap::from([(id, failure)]), interruption: None, stored: None }
             }
             Err(error) => Attempted {
@@ -235,7 +229,7 @@ where
                     interruption = one.interruption;
                 }
                 Err(error @ StoreError::Rejected { .. }) => {
-                    outcomes.insert(id, Outcome::Failed(rejected(&error, id, unrecorded)));
+                    outcomes.insert(id, Outcome::Refused(rejected(&error, id, unrecorded)));
                 }
                 Err(error) => {
                     outcomes.insert(id, still_open(delivery, unrecorded));
@@ -265,17 +259,19 @@ fn still_open<E: Event, R>(delivery: &Delivery<E>, unrecorded: &Unrecorded<R>) -
     unrecorded.holds(delivery.event.id(), delivery.event.key()).unwrap_or(Outcome::Postponed)
 }
 
-/// The failure of one event whose data the store refuses. If it was performed, the effect is there and only the
-/// ledger is missing: nobody may call that "not done".
+/// The failure of one event whose data the store refuses.
 fn rejected<R>(error: &StoreError, event: EventId, unrecorded: &mut Unrecorded<R>) -> Failure {
+    unperformed(Failure::dead(ErrorClass::REJECTED, error_chain(error)), event, unrecorded)
+}
+
+/// The failure of an event that is not recorded. If it was performed all the same, the effect is there and only the
+/// ledger is missing: nobody may call that "not done".
+fn unperformed<R>(failure: Failure, event: EventId, unrecorded: &mut Unrecorded<R>) -> Failure {
     match unrecorded.receipts.remove(&event) {
-        None => Failure::dead(ErrorClass::REJECTED, error_chain(error)),
+        None => failure,
         Some(_) => Failure {
             effect: Effect::Unknown,
-            ..Failure::dead(
-                ErrorClass::IN_DOUBT,
-                format!("performed, but its record was refused: {}", error_chain(error)),
-            )
+            ..Failure::dead(ErrorClass::IN_DOUBT, format!("performed, but not recorded: {}", failure.text))
         },
     }
 }

@@ -16,6 +16,9 @@ use super::consumer::Pipeline;
 /// Clocks that are further apart than this disagree.
 pub const CLOCKS_APART: Duration = Duration::from_secs(60);
 
+/// How soon the clocks are looked at again while they disagree.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
 const PLACE: &str = "clock";
 
 /// Says in words by how much two clocks disagree; `Ok` if they agree.
@@ -30,38 +33,37 @@ pub fn check_clocks(here: UnixMillis, store: UnixMillis) -> Result<(), String> {
     Err(format!("this machine's clock is {} s {direction} the database's: set the wrong one right", apart.as_secs()))
 }
 
-/// Asks the store until it answers, and tells whether the clocks agree; if not, health says so.
-pub(super) async fn clock_agrees<E, F, H>(pipeline: &Pipeline<E, F, H>) -> bool
+/// Waits until the clocks agree, and tells whether they did at the first look; while they do not, no unit is started
+/// anywhere.
+pub(super) async fn until_clocks_agree<E, F, H>(pipeline: &Pipeline<E, F, H>) -> bool
 where
     E: Event,
     F: UnitOfWorkFactory,
     H: EventHandler<E, F::Unit>,
 {
-    let mut failures = 0;
+    let (mut failures, mut at_once) = (0, true);
     loop {
-        match ask(pipeline).await {
-            Ok(store) => {
-                let checked = check_clocks(pipeline.runtime.now(), store);
-                return match checked {
-                    Ok(()) => {
-                        pipeline.health.clear(PLACE);
-                        true
-                    }
-                    Err(reason) => {
-                        tracing::error!(error = reason, "the clocks disagree");
-                        pipeline.health.report(PLACE, reason);
-                        false
-                    }
-                };
+        let wait = match ask(pipeline).await.map(|store| check_clocks(pipeline.runtime.now(), store)) {
+            Ok(Ok(())) => {
+                pipeline.health.clear(PLACE);
+                return at_once;
+            }
+            Ok(Err(reason)) => {
+                if std::mem::replace(&mut at_once, false) {
+                    tracing::error!(error = reason, "the clocks disagree");
+                }
+                pipeline.health.halt(PLACE, reason);
+                LOOK_AGAIN
             }
             Err(error) => {
                 failures += 1;
                 if failures == 1 {
                     tracing::warn!(error = error_chain(&error), "the store's clock is unknown");
                 }
-                pipeline.runtime.sleep(Backoff::INFRASTRUCTURE.delay(failures, jitter())).await;
+                Backoff::INFRASTRUCTURE.delay(failures, jitter())
             }
-        }
+        };
+        pipeline.runtime.sleep(wait).await;
     }
 }
 

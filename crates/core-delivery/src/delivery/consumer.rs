@@ -21,6 +21,7 @@ use crate::record::{Assignment, Epoch, LaneId};
 
 use super::batch::Batch;
 use super::calls::Calls;
+use super::doubts::Doubts;
 use super::health::Health;
 use super::lane::Lane;
 use super::lane_driver::{Exit, Input, LaneDriver};
@@ -132,6 +133,7 @@ where
             group: self.settings.topology.group.clone(),
             calls: Calls::new(self.settings.calls_max),
             straggler_deadline: self.settings.straggler_deadline,
+            doubts: Doubts::default(),
             runtime: Arc::clone(&self.runtime),
         };
         let (told, mut ended) = mpsc::unbounded();

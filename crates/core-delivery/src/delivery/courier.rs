@@ -3,11 +3,23 @@
 
 use crate::headers::without_foreign_headers;
 use crate::ports::{PublishError, Publisher, Runtime, error_chain};
-use crate::record::OutgoingRecord;
+use crate::record::{LaneId, OutgoingRecord};
 
 use super::backoff::{Backoff, jitter};
 use super::health::Health;
 use super::metrics::DeliveryMetrics;
+
+/// Health's entry of this courier: gone with it, whatever becomes of the copy.
+struct Trouble<'a> {
+    health: &'a Health,
+    place: String,
+}
+
+impl Drop for Trouble<'_> {
+    fn drop(&mut self) {
+        self.health.clear(&self.place);
+    }
+}
 
 /// Completes when the copy is acknowledged. Cancelling it can leave a second copy behind, never lose one.
 pub(super) async fn deliver(
@@ -15,9 +27,10 @@ pub(super) async fn deliver(
     runtime: &dyn Runtime,
     health: &Health,
     metrics: &DeliveryMetrics,
+    from: &LaneId,
     mut copy: OutgoingRecord,
 ) {
-    let place = format!("copies to {}", copy.topic);
+    let trouble = Trouble { health, place: format!("copies to {} of {from}", copy.topic) };
     let mut failures = 0;
     let mut cut = false;
     while let Err(error) = publisher.publish(&copy).await {
@@ -33,11 +46,10 @@ pub(super) async fn deliver(
         if failures == 1 {
             tracing::warn!(topic = %copy.topic, error = reason, "copy not acknowledged, its offset waits");
         }
-        health.report(&*place, reason);
+        health.report(trouble.place.as_str(), reason);
         runtime.sleep(Backoff::INFRASTRUCTURE.delay(failures, jitter())).await;
     }
     if failures > 0 {
-        health.clear(&place);
         tracing::info!(topic = %copy.topic, failures, "copy acknowledged after failures");
     }
 }

@@ -1,7 +1,7 @@
 //! One assignment of one lane: what waits, what is being worked on, and how far it is done. Pure: it is told the
 //! time and what happened, and answers with what may start.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,6 +112,11 @@ impl<E: Event> Lane<E> {
     /// A record was delivered.
     pub fn admit(&mut self, record: Record, decoded: Decoded<E>, now: UnixMillis) -> Admitted {
         let ticket = self.watermark.deliver(record.offset, record.weight());
+        self.judge(ticket, record, decoded, now)
+    }
+
+    /// What becomes of a record that was delivered; asked again when the clock by which it was judged was wrong.
+    pub fn judge(&mut self, ticket: Ticket, record: Record, decoded: Decoded<E>, now: UnixMillis) -> Admitted {
         if record.unreadable_headers > 0 {
             let text = format!("{} header keys are not UTF-8", record.unreadable_headers);
             return Admitted::Refused(ticket, record, Failure::dead(ErrorClass::UNDECODABLE, text));
@@ -137,7 +142,7 @@ impl<E: Event> Lane<E> {
                 (Some(due), History { attempts: journey.attempts, in_doubt: journey.in_doubt })
             }
         };
-        self.waiting.push_back(Delivery { ticket, record, event: Arc::new(event), history, due });
+        self.put_back(Delivery { ticket, record, event: Arc::new(event), history, due });
         Admitted::Waiting
     }
 
@@ -160,6 +165,23 @@ impl<E: Event> Lane<E> {
             self.straggling = straggling;
             batch
         };
+        self.unit_runs = !batch.is_empty();
+        batch
+    }
+
+    /// A few deliveries to try while failing is the rule: the first ones of their keys, another few at each turn, so that
+    /// events which are bad themselves do not hide the others.
+    pub fn next_probe(&mut self, now: UnixMillis, count: usize, turn: usize) -> Vec<Delivery<E>> {
+        if self.unit_runs {
+            return Vec::new();
+        }
+        let mut keys: HashSet<&str> = self.straggling.iter().map(|delivery| delivery.event.key()).collect();
+        let firsts = self.waiting.iter().filter(|delivery| keys.insert(delivery.event.key()) && delivery.is_due(now));
+        let firsts: Vec<Ticket> = firsts.map(|delivery| delivery.ticket).collect();
+        let begin = (turn * count) % firsts.len().max(1);
+        let chosen: HashSet<Ticket> =
+            firsts.iter().cycle().skip(begin).take(count.min(firsts.len())).copied().collect();
+        let batch = self.take(usize::MAX, |delivery| chosen.contains(&delivery.ticket));
         self.unit_runs = !batch.is_empty();
         batch
     }
@@ -214,6 +236,10 @@ impl<E: Event> Lane<E> {
 
     /// The delivery is to be tried again, at its place.
     pub fn put_back(&mut self, delivery: Delivery<E>) {
+        if self.waiting.back().is_none_or(|last| last.ticket < delivery.ticket) {
+            self.waiting.push_back(delivery);
+            return;
+        }
         let place = self.waiting.partition_point(|waiting| waiting.ticket < delivery.ticket);
         self.waiting.insert(place, delivery);
     }

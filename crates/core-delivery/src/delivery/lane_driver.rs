@@ -20,7 +20,7 @@ use crate::record::{Assignment, Committable, Record};
 
 use super::backoff::{Backoff, jitter};
 use super::batch::{BatchReport, Interruption, Outcome, PositionPlan, Unrecorded};
-use super::clock::clock_agrees;
+use super::clock::until_clocks_agree;
 use super::consumer::Pipeline;
 use super::courier;
 use super::lane::{Admitted, Delivery, Lane};
@@ -35,6 +35,9 @@ use super::watermark::Ticket;
 /// How long settled records may wait for a unit that stores their position along with something else.
 const STORE_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How many events a unit takes for each call that may be in flight.
+const CALLS_AHEAD: usize = 8;
+
 /// How many events a lane tries at a time while failing is the rule.
 const PROBE: usize = 10;
 
@@ -43,9 +46,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How soon a lane looks again whether it may work, while something halts all of them.
 const HALTED_AGAIN: Duration = Duration::from_secs(1);
-
-/// How soon a record from the future is looked at again while the clocks disagree.
-const CLOCK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What the consumer tells a lane.
 pub(super) enum Input {
@@ -93,6 +93,7 @@ where
     copies: FuturesUnordered<BoxFuture<'static, Sent>>,
     pause: Option<BoxFuture<'static, ()>>,
     interruptions: u32,
+    probes: usize,
     draining: bool,
 }
 
@@ -106,8 +107,8 @@ struct Look {
 enum Sent {
     /// It is acknowledged.
     Acknowledged(Ticket, Verdict),
-    /// It was not sent: this machine's clock and the store's disagree, so nobody can say what lies in the future.
-    ClockDisagrees,
+    /// It was not sent: the clock by which its record was refused was wrong, and is right now.
+    LookAgain(Ticket, Record),
 }
 
 type UnitEnd<E, R> = (BatchReport<E>, Unrecorded<R>);
@@ -151,6 +152,7 @@ where
             copies: FuturesUnordered::new(),
             pause: None,
             interruptions: 0,
+            probes: 0,
             draining: false,
         }
     }
@@ -180,7 +182,10 @@ where
             }
             match self.wake().await {
                 Wake::Input(None) => return Exit::Abandoned,
-                Wake::Input(Some(Input::Drain)) => self.draining = true,
+                Wake::Input(Some(Input::Drain)) => {
+                    self.draining = true;
+                    self.pause = None;
+                }
                 Wake::Input(Some(Input::Records(records))) => {
                     records.into_iter().for_each(|record| self.admit(record));
                 }
@@ -192,15 +197,17 @@ where
                         self.stragglers.push(straggler.outcome.map(move |performed| (event, performed)).boxed());
                     }
                     self.unrecorded.receipts.extend(unrecorded.receipts);
-                    self.unrecorded.doubted.extend(unrecorded.doubted);
                     if let Some(exit) = self.unit_ended(report) {
                         return exit;
                     }
                 }
                 Wake::Unit(Err(oneshot::Canceled)) => return Exit::UnitPanicked,
                 Wake::Sent(Sent::Acknowledged(ticket, verdict)) => self.settle(ticket, &verdict),
-                // The records are looked at again, by a clock that is believed.
-                Wake::Sent(Sent::ClockDisagrees) => return Exit::Restart,
+                Wake::Sent(Sent::LookAgain(ticket, record)) => {
+                    let decoded = self.pipeline.decoder.decode(&record);
+                    let admitted = self.lane.judge(ticket, record, decoded, self.pipeline.runtime.now());
+                    self.admitted(admitted);
+                }
                 Wake::Looked(look) => {
                     if self.went_back(&look) {
                         return Exit::Restart;
@@ -215,10 +222,12 @@ where
 
     /// Waits for whatever happens first. Cancel safe: nothing is taken before it is returned.
     async fn wake(&mut self) -> Wake<E, H::Receipt> {
-        let due = self.lane.next_due().filter(|_| !self.draining && self.pause.is_none());
+        // What is due and was not taken is held by a straggler, whose end wakes the lane.
+        let now = self.pipeline.runtime.now();
+        let due = self.lane.next_due().filter(|due| *due > now && !self.draining && self.pause.is_none());
         let mut due = due.map(|due| {
             let runtime = &self.pipeline.runtime;
-            runtime.sleep(due.since(runtime.now()))
+            runtime.sleep(due.since(now))
         });
         let pause = &mut self.pause;
         let time = async {
@@ -258,7 +267,12 @@ where
 
     fn admit(&mut self, record: Record) {
         let decoded = self.pipeline.decoder.decode(&record);
-        match self.lane.admit(record, decoded, self.pipeline.runtime.now()) {
+        let admitted = self.lane.admit(record, decoded, self.pipeline.runtime.now());
+        self.admitted(admitted);
+    }
+
+    fn admitted(&mut self, admitted: Admitted) {
+        match admitted {
             Admitted::Waiting => {}
             Admitted::Ignored(ticket, reason) => self.settle(ticket, &Verdict::Ignored(reason)),
             Admitted::Refused(ticket, record, failure) => {
@@ -274,7 +288,7 @@ where
         tracing::warn!(event_id = %delivery.event.id(), lane = %self.lane.id(), offset = delivery.record.offset.0,
             class = %failure.class, error = failure.text, "event failed");
         let mut journey = self.lane.journey(&delivery.record);
-        journey.in_doubt |= self.unrecorded.doubted.remove(&delivery.event.id());
+        journey.in_doubt |= self.pipeline.batch.doubts.take(delivery.event.id());
         self.send_on(delivery.ticket, &delivery.record, journey, failure);
     }
 
@@ -283,15 +297,17 @@ where
         let pipeline = Arc::clone(&self.pipeline);
         let now = pipeline.runtime.now();
         let sent = dispatch(&pipeline.settings.topology, self.lane.stage(), record, journey, failure, now);
-        let depends_on_the_clock = failure.class == ErrorClass::FROM_THE_FUTURE;
+        let judged_by_the_clock = (failure.class == ErrorClass::FROM_THE_FUTURE).then(|| record.clone());
+        let from = self.lane.id().clone();
         self.copies.push(
             async move {
-                if depends_on_the_clock && !clock_agrees(&pipeline).await {
-                    pipeline.runtime.sleep(CLOCK_AGAIN).await;
-                    return Sent::ClockDisagrees;
+                if let Some(record) = judged_by_the_clock
+                    && !until_clocks_agree(&pipeline).await
+                {
+                    return Sent::LookAgain(ticket, record);
                 }
                 let Pipeline { publisher, runtime, health, metrics, .. } = &*pipeline;
-                courier::deliver(&**publisher, &**runtime, health, metrics, sent.copy).await;
+                courier::deliver(&**publisher, &**runtime, health, metrics, &from, sent.copy).await;
                 Sent::Acknowledged(ticket, sent.verdict)
             }
             .boxed(),

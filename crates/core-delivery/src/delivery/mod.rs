@@ -7,6 +7,7 @@ mod calls;
 mod clock;
 mod consumer;
 mod courier;
+mod doubts;
 mod health;
 mod lane;
 mod lane_driver;
@@ -26,6 +27,7 @@ pub use batch::{Batch, BatchReport, Interruption, Outcome, PositionPlan, Unrecor
 pub use calls::Calls;
 pub use clock::{CLOCKS_APART, check_clocks};
 pub use consumer::{Consumer, ConsumerError, ConsumerSettings};
+pub use doubts::Doubts;
 pub use health::Health;
 pub use lane::{Admitted, Delivery, Lane};
 pub use metrics::describe_metrics;

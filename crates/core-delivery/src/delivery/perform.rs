@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::channel::oneshot;
 use futures::future::{BoxFuture, FutureExt};
 use futures::select_biased;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -67,7 +68,7 @@ struct Call<R> {
 pub(super) async fn perform<E, U, H>(
     handler: &Arc<H>,
     calls: &Calls,
-    runtime: &dyn Runtime,
+    runtime: &Arc<dyn Runtime>,
     deadline: Duration,
     events: Vec<Claimed<E>>,
 ) -> Performance<E, H::Receipt>
@@ -107,7 +108,7 @@ where
     }
     for call in running.into_iter().filter(|call| call.started.load(Ordering::Acquire)) {
         let key = chains[call.chain].front().map_or_else(String::new, |claimed| claimed.event().key().to_owned());
-        performance.stragglers.push(Straggler { event: call.event, key, outcome: call.outcome });
+        performance.stragglers.push(hand_on(runtime, call.event, key, call.outcome));
     }
     performance.open = chains.into_iter().flatten().collect();
     performance
@@ -120,6 +121,22 @@ impl<R> Future for Call<R> {
         let chain = self.chain;
         self.outcome.poll_unpin(context).map(|performed| (chain, performed))
     }
+}
+
+/// Lets a call run on in a task of its own: it goes on while its lane is busy, and while nobody waits for it any more.
+fn hand_on<R: Send + 'static>(
+    runtime: &Arc<dyn Runtime>,
+    event: EventId,
+    key: String,
+    call: BoxFuture<'static, Performed<R>>,
+) -> Straggler<R> {
+    let (told, outcome) = oneshot::channel();
+    // The lane may be gone when it ends.
+    runtime.spawn("straggling call", async move { drop(told.send(call.await)) }.boxed());
+    let outcome = outcome.map(move |outcome| {
+        outcome.unwrap_or_else(|oneshot::Canceled| Performed::Failed(panicked(event, &"the call was not finished")))
+    });
+    Straggler { event, key, outcome: outcome.boxed() }
 }
 
 /// The events of each key, in delivered order.

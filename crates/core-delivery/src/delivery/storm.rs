@@ -34,32 +34,41 @@ pub enum Call {
     Failed,
 }
 
-/// The guard. It rages from the call that reaches a limit until the next one that succeeds.
+/// How many calls in a row must succeed to end a storm that is a matter of share.
+const CALM: usize = 20;
+
+/// The guard. A storm of failures in a row ends with the first call that succeeds, one of too large a share with some in a
+/// row.
 #[derive(Debug)]
 pub struct StormGuard {
     limits: StormLimits,
     /// The calls of the window by second: second, calls, failures.
     seconds: VecDeque<(i64, usize, usize)>,
     in_a_row: usize,
-    rages: bool,
+    successes_in_a_row: usize,
+    /// While it rages: how many successes in a row end it.
+    rages_until: Option<usize>,
 }
 
 impl StormGuard {
     /// A calm guard.
     pub fn new(limits: StormLimits) -> Self {
-        Self { limits, seconds: VecDeque::new(), in_a_row: 0, rages: false }
+        Self { limits, seconds: VecDeque::new(), in_a_row: 0, successes_in_a_row: 0, rages_until: None }
     }
 
     /// A call has ended.
     pub fn note(&mut self, call: Call, now: UnixMillis) {
         if call == Call::Succeeded {
             self.in_a_row = 0;
-            if std::mem::replace(&mut self.rages, false) {
+            self.successes_in_a_row += 1;
+            if self.rages_until.is_some_and(|calm| self.successes_in_a_row >= calm) {
                 // What was counted in the storm says nothing about the time after it.
+                self.rages_until = None;
                 self.seconds.clear();
             }
         } else {
             self.in_a_row += 1;
+            self.successes_in_a_row = 0;
         }
         let second = now.0.div_euclid(1_000);
         let oldest = now.minus(self.limits.window).0.div_euclid(1_000);
@@ -74,12 +83,16 @@ impl StormGuard {
             }
             _ => self.seconds.push_back((second, 1, usize::from(call == Call::Failed))),
         }
-        self.rages |= self.in_a_row >= self.limits.in_a_row || call == Call::Failed && self.share_is_reached();
+        if call == Call::Failed && self.share_is_reached() {
+            self.rages_until = Some(CALM);
+        } else if self.in_a_row >= self.limits.in_a_row {
+            self.rages_until.get_or_insert(1);
+        }
     }
 
     /// Whether failing is the rule.
     pub fn rages(&self) -> bool {
-        self.rages
+        self.rages_until.is_some()
     }
 
     fn share_is_reached(&self) -> bool {
@@ -122,14 +135,18 @@ mod tests {
         assert!(!guard.rages(), "half is not more than half");
         note(&mut guard, Call::Failed, 1, 20);
         assert!(guard.rages());
+        note(&mut guard, Call::Succeeded, 19, 20);
+        assert!(guard.rages(), "single successes are to be expected at such a share");
+        note(&mut guard, Call::Succeeded, 1, 20);
+        assert!(!guard.rages());
     }
 
     #[test]
     fn what_is_older_than_the_window_does_not_count() {
         let mut guard = StormGuard::new(StormLimits::default());
         for _ in 0..400 {
-            note(&mut guard, Call::Failed, 1, 0);
             note(&mut guard, Call::Succeeded, 1, 0);
+            note(&mut guard, Call::Failed, 1, 0);
         }
         note(&mut guard, Call::Failed, 100, 31);
         assert!(!guard.rages());

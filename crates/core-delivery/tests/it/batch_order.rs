@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use core_delivery::claim::{Claim, Claimed, ConsumerGroup, DedupKey};
-use core_delivery::delivery::{Batch, Calls, Delivery, Outcome, PositionPlan, Unrecorded, Watermark};
+use core_delivery::delivery::{Batch, Calls, Delivery, Doubts, Outcome, PositionPlan, Unrecorded, Watermark};
 use core_delivery::event::{Event, EventId, UnixMillis};
 use core_delivery::ports::{
     ErrorClass, EventHandler, HandlerError, PositionStep, Refusal, StoreError, StoredPosition, UnitOfWork,
@@ -117,6 +117,7 @@ async fn claim_perform_retract_release_record_advance_commit() {
         group: ConsumerGroup::new("g"),
         calls: Calls::new(8),
         straggler_deadline: Duration::from_secs(1),
+        doubts: Doubts::default(),
         runtime: SimulatedRuntime::start(),
     };
     let mut watermark = Watermark::new(Epoch(1));

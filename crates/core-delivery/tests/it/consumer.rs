@@ -76,7 +76,7 @@ async fn the_offset_waits_for_the_copy() {
     world.until("both good events", || world.store.lines().len() == 2).await;
     world.until("many tries", || world.publisher.refused() > 5).await;
     assert_eq!(world.script.position(&lane.lane).map(|position| position.0), Some(1));
-    assert!(world.health.reasons()[0].starts_with("copies to dlq: cannot write to dlq"));
+    assert!(world.health.reasons()[0].starts_with("copies to dlq of orders/0: cannot write to dlq"));
     world.publisher.set_down(false);
     world.until_position(&lane.lane, 3).await;
     assert_eq!(world.publisher.written().len(), 1);

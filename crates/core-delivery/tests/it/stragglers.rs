@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use core_delivery::testing::MemoryStore;
+use core_delivery::ports::StoreError;
+use core_delivery::testing::{MemoryStore, Operation};
 use tokio::sync::Notify;
 
 use crate::support::{Act, Scripted, World, note, record};
@@ -82,5 +83,49 @@ async fn more_stragglers_than_calls_are_worked_off() {
     assert_eq!(world.store.lines().len(), 40);
     assert_eq!(world.handler.performed().len(), 40);
     assert!(world.handler.most_in_flight() <= 8);
+    world.stop().await.expect("it stops clean");
+}
+
+/// A doubt of an earlier try is not lost when the next one straggles while a unit runs.
+#[tokio::test(start_paused = true)]
+async fn a_straggler_that_was_in_doubt_stays_in_doubt() {
+    let handler = Scripted::default();
+    let slow = note(1, "a");
+    handler.script(&slow, &[Act::FailUnknown, Act::RefuseSlowly(Duration::from_secs(3))]);
+    for number in 10..40 {
+        let other = note(number, &format!("k{number}"));
+        handler.script(&other, &[Act::SucceedSlowly(Duration::from_millis(900))]);
+    }
+    let store = MemoryStore::default();
+    store.fail_next(Operation::Commit, StoreError::conflict("deadlock"));
+    let world = World::start_with(store, handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &slow)]);
+    world.until("the second try", || world.handler.performed().len() == 2).await;
+    let others = (10..40).map(|number| record(i64::from(number), &note(number, &format!("k{number}"))));
+    world.script.deliver(&lane, others.collect());
+    world.until_position(&lane.lane, 40).await;
+    let letter = world.publisher.written().pop().expect("a letter");
+    let class = letter.headers.iter().find(|header| header.key == "delivery-error-class").expect("a class");
+    assert_eq!(class.value.as_deref(), Some(b"in_doubt".as_slice()));
+    world.stop().await.expect("it stops clean");
+}
+
+/// A receipt that meets a refusal is not thrown away: the money moved.
+#[tokio::test(start_paused = true)]
+async fn a_receipt_that_cannot_be_recorded_any_more_is_in_doubt() {
+    let handler = Scripted::default();
+    let (slow, gate) = (note(1, "a"), Arc::new(Notify::new()));
+    handler.script(&slow, &[Act::Wait(Arc::clone(&gate))]);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &slow), record(1, &note(2, "b"))]);
+    world.until("the other key", || world.store.lines() == ["note-2"]).await;
+    world.store.expire_below(note(200, "").id);
+    gate.notify_one();
+    world.until_position(&lane.lane, 2).await;
+    let letter = world.publisher.written().pop().expect("a letter");
+    let class = letter.headers.iter().find(|header| header.key == "delivery-error-class").expect("a class");
+    assert_eq!(class.value.as_deref(), Some(b"in_doubt".as_slice()));
     world.stop().await.expect("it stops clean");
 }

@@ -83,6 +83,7 @@ pub enum Act {
     Wait(Arc<Notify>),
     SucceedSlowly(Duration),
     FailSlowly(Duration),
+    RefuseSlowly(Duration),
 }
 
 /// A handler that keeps what it performed and follows a script for each note's text.
@@ -154,7 +155,9 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
         let act = self.next_act(&text);
         match &act {
             Act::Wait(notify) => notify.notified().await,
-            Act::SucceedSlowly(time) | Act::FailSlowly(time) => tokio::time::sleep(*time).await,
+            Act::SucceedSlowly(time) | Act::FailSlowly(time) | Act::RefuseSlowly(time) => {
+                tokio::time::sleep(*time).await
+            }
             _ => tokio::time::sleep(Duration::from_millis(1)).await,
         }
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -163,7 +166,9 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
             Act::Succeed | Act::Wait(_) | Act::SucceedSlowly(_) => Ok(text),
             Act::Fail | Act::FailSlowly(_) => Err(transient(Effect::None)),
             Act::FailUnknown => Err(transient(Effect::Unknown)),
-            Act::Refuse => Err(HandlerError::Permanent(Refusal::new(ErrorClass::PERMANENT, "402"))),
+            Act::Refuse | Act::RefuseSlowly(_) => {
+                Err(HandlerError::Permanent(Refusal::new(ErrorClass::PERMANENT, "402")))
+            }
             Act::Halt => Err(HandlerError::Halt { reason: "credentials refused".into(), effect: Effect::None }),
             Act::Panic => panic!("scripted panic"),
         }

@@ -18,6 +18,15 @@ async fn the_first_claim_is_fresh_and_a_later_one_is_already_processed() {
     assert_eq!(world.stored().await, 1);
 }
 
+/// Trap 3: uniqueness holds over the whole table, not only within the period in which a claim was stored.
+#[tokio::test]
+async fn a_claim_that_was_stored_on_another_day_is_found_again() {
+    let world = World::new().await;
+    let keys = aged(&world, GROUP, &[1, 40]).await;
+    assert_eq!(world.claimed(&keys).await, [AlreadyProcessed, AlreadyProcessed]);
+    assert_eq!(world.stored().await, 2);
+}
+
 #[tokio::test]
 async fn answers_come_in_the_order_asked() {
     let world = World::new().await;

@@ -59,7 +59,7 @@ impl Ledger {
     /// # Errors
     /// When the table does not exist yet, or the server does not answer.
     pub async fn charge_count(&self) -> Result<usize> {
-        let count: i64 = sqlx::query_scalar("select count(*) from charge")
+        let count: i64 = sqlx::query_scalar("select count(*) from charge where charged_at is not null")
             .fetch_one(&self.pool)
             .await
             .context("cannot count the charges")?;

@@ -34,8 +34,9 @@ const CLAIMS: &str = "
     from processed_event
     where consumer_group = $1 and processed_at <= to_timestamp($2::float8 / 1000000)";
 
+/// A reservation that was completed after the instant was unfinished at it.
 const CHARGES: &str = "
-    select event_id, order_id, amount_minor = 0, charged_at is not null
+    select event_id, order_id, amount_minor = 0, coalesce(charged_at <= to_timestamp($1::float8 / 1000000), false)
     from charge
     where reserved_at <= to_timestamp($1::float8 / 1000000)";
 

@@ -48,6 +48,10 @@ fn contradiction(id: EventId, trace: Trace, horizons: Horizons, provider_was_ask
     if trace.is(fact::CHARGED) && !trace.is(fact::CLAIMED) && !expired {
         return Some(FindingKind::ClaimMissing);
     }
+    // The reservation of an event whose outcome is unknown stays, so that no other event charges its order meanwhile.
+    if trace.is(fact::UNFINISHED) && !trace.is(fact::WAITS | fact::IN_DOUBT) {
+        return Some(FindingKind::Unfinished);
+    }
     if !provider_was_asked {
         return None;
     }

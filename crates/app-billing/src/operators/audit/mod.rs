@@ -172,9 +172,6 @@ impl Audit {
         }
         let complete = if charge.is_complete { fact::CHARGED } else { fact::UNFINISHED };
         let facts = complete | if charge.is_free { fact::FREE } else { 0 };
-        if !charge.is_complete {
-            self.unexpected.add(FindingKind::Unfinished, || format!("event {}, order {}", charge.event, charge.order));
-        }
         if !self.note(Unit::Event(charge.event), facts) {
             self.without_record(charge.event, FindingKind::ForeignCharge);
         }

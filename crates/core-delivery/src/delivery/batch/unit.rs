@@ -52,7 +52,7 @@ where
             }
             outcomes.insert(delivery.event.id(), held.unwrap_or(Outcome::Duplicate));
         }
-        let fresh = self.claim(&mut unit, &free, &unrecorded.doubted, &mut outcomes).await?;
+        let fresh = self.claim(&mut unit, &free, unrecorded, &mut outcomes).await?;
         let admissions = if fresh.is_empty() { vec![] } else { self.handler.admit(&mut unit, &fresh).await? };
         assert_eq!(admissions.len(), fresh.len(), "admit answers for each event it was asked for");
 
@@ -62,7 +62,8 @@ where
             match admission {
                 Admission::Duplicate => {}
                 Admission::Refused(refusal) => {
-                    outcomes.insert(id, Outcome::Failed(Failure::refused(refusal)));
+                    let failure = unperformed(Failure::refused(refusal), id, unrecorded);
+                    outcomes.insert(id, Outcome::Refused(failure));
                     released.push(self.key(id));
                 }
                 Admission::Proceed => match unrecorded.receipts.remove(&id) {
@@ -75,40 +76,53 @@ where
             }
         }
 
-        let (mut failed, mut interruption) = (vec![], None);
-        let performance =
-            perform(&self.handler, &self.calls, &*self.runtime, self.straggler_deadline, to_perform).await;
+        // Taken back are the reservations of events that certainly had no effect; the others keep theirs, so that
+        // nothing else takes their place while it is not known what happened.
+        let (mut retracted, mut interruption) = (vec![], None);
+        let performance = perform(&self.handler, &self.calls, &self.runtime, self.straggler_deadline, to_perform).await;
         for (claimed, performed) in performance.ended {
             let id = claimed.event().id();
-            let outcome = match performed {
+            let (outcome, effect) = match performed {
                 Performed::Done(receipt) => {
+                    outcomes.insert(id, Outcome::Applied);
                     done.push((claimed, receipt));
-                    Outcome::Applied
+                    continue;
                 }
                 Performed::Failed(failure) => {
-                    failed.push(claimed);
-                    Outcome::Failed(failure)
+                    let effect = failure.effect;
+                    (Outcome::Failed(failure), effect)
                 }
                 Performed::Halted(halt) => {
-                    failed.push(claimed);
-                    if let Some(Halt { reason, effect }) = halt {
-                        unrecorded.doubt(id, effect);
-                        interruption = interruption.or(Some(Interruption::Handler(reason)));
-                    }
-                    Outcome::Postponed
+                    let effect = halt.as_ref().map_or(Effect::None, |halt| halt.effect);
+                    self.doubts.note(id, effect);
+                    interruption = interruption.or(halt.map(|halt| Interruption::Handler(halt.reason)));
+                    (Outcome::Postponed, effect)
                 }
             };
             outcomes.insert(id, outcome);
+            released.push(self.key(id));
+            if effect == Effect::Never || effect == Effect::None && !claimed.history().in_doubt {
+                retracted.push(claimed);
+            }
         }
-        outcomes.extend(performance.open.iter().map(|claimed| (claimed.event().id(), Outcome::Postponed)));
-        outcomes.extend(performance.stragglers.iter().map(|straggler| (straggler.event, Outcome::Straggling)));
+        let straggling: HashSet<EventId> = performance.stragglers.iter().map(|straggler| straggler.event).collect();
+        for claimed in performance.open {
+            let id = claimed.event().id();
+            released.push(self.key(id));
+            if straggling.contains(&id) {
+                outcomes.insert(id, Outcome::Straggling);
+            } else {
+                outcomes.insert(id, Outcome::Postponed);
+                if !claimed.history().in_doubt {
+                    retracted.push(claimed);
+                }
+            }
+        }
         unrecorded.stragglers.extend(performance.stragglers);
-        failed.extend(performance.open);
-        released.extend(failed.iter().map(|claimed| self.key(claimed.event().id())));
 
         let step = step(&outcomes);
         let stored = step.as_ref().map(|step| step.to);
-        let written = self.write(&mut unit, &failed, released, &done, step).await;
+        let written = self.write(&mut unit, &retracted, released, &done, step).await;
         let committed = match written {
             Ok(()) => unit.commit().await,
             Err(error) => {
@@ -122,22 +136,16 @@ where
             // Its failures are forgotten and tried again, but not that one of them may have had an effect.
             for (id, outcome) in outcomes {
                 if let Outcome::Failed(failure) = outcome {
-                    unrecorded.doubt(id, failure.effect);
+                    self.doubts.note(id, failure.effect);
                 }
             }
             return Err(error);
         }
-        if !unrecorded.receipts.is_empty() {
-            // A receipt of an event that turned out to be a duplicate.
-            for id in outcomes.keys() {
-                unrecorded.receipts.remove(id);
-            }
-        }
-        if !unrecorded.doubted.is_empty() {
-            let settled = outcomes.iter().filter(|(_, o)| matches!(o, Outcome::Applied | Outcome::Duplicate));
-            for (id, _) in settled {
-                unrecorded.doubted.remove(id);
-            }
+        let ended = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Applied | Outcome::Duplicate));
+        for (id, _) in ended {
+            // A receipt of an event that turned out to be a duplicate, a doubt that is settled.
+            unrecorded.receipts.remove(id);
+            self.doubts.take(*id);
         }
         Ok(Attempted { outcomes, interruption, stored })
     }
@@ -148,7 +156,7 @@ where
         &self,
         unit: &mut F::Unit,
         deliveries: &[&Delivery<E>],
-        doubted: &HashSet<EventId>,
+        unrecorded: &mut Unrecorded<H::Receipt>,
         outcomes: &mut Outcomes,
     ) -> Result<Vec<Claimed<E>>, StoreError>
     where
@@ -173,12 +181,12 @@ where
             }
         }
         if !expired.is_empty() {
-            self.expired(unit, &expired, outcomes).await?;
+            self.expired(unit, &expired, unrecorded, outcomes).await?;
         }
         fresh.sort_unstable();
         let proofs = fresh.into_iter().map(|index| deliveries[index]);
         let history = |delivery: &Delivery<E>| {
-            let in_doubt = delivery.history.in_doubt || doubted.contains(&delivery.event.id());
+            let in_doubt = delivery.history.in_doubt || self.doubts.contains(delivery.event.id());
             History { in_doubt, ..delivery.history }
         };
         Ok(proofs.map(|delivery| Claimed::new(Arc::clone(&delivery.event), history(delivery))).collect())
@@ -186,7 +194,13 @@ where
 
     /// An event whose claim has expired is a duplicate if the application's tables know it, and else nobody can tell:
     /// it is never guessed at (D-9).
-    async fn expired<E>(&self, unit: &mut F::Unit, events: &[Arc<E>], outcomes: &mut Outcomes) -> Result<(), StoreError>
+    async fn expired<E>(
+        &self,
+        unit: &mut F::Unit,
+        events: &[Arc<E>],
+        unrecorded: &mut Unrecorded<H::Receipt>,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StoreError>
     where
         E: Event,
         H: EventHandler<E, F::Unit>,
@@ -195,7 +209,8 @@ where
         assert_eq!(known.len(), events.len(), "known answers for each event it was asked for");
         for event in events.iter().zip(known).filter(|(_, known)| !known).map(|(event, _)| event) {
             let text = "the event is older than the claims that are kept, and nothing tells whether it was handled";
-            outcomes.insert(event.id(), Outcome::Failed(Failure::dead(ErrorClass::EXPIRED, text)));
+            let failure = Failure::dead(ErrorClass::EXPIRED, text);
+            outcomes.insert(event.id(), Outcome::Refused(unperformed(failure, event.id(), unrecorded)));
         }
         Ok(())
     }
@@ -204,7 +219,7 @@ where
     async fn write<E>(
         &self,
         unit: &mut F::Unit,
-        failed: &[Claimed<E>],
+        retracted: &[Claimed<E>],
         mut released: Vec<DedupKey>,
         done: &[(Claimed<E>, H::Receipt)],
         step: Option<PositionStep>,
@@ -213,8 +228,8 @@ where
         E: Event,
         H: EventHandler<E, F::Unit>,
     {
-        if !failed.is_empty() {
-            self.handler.retract(unit, failed).await?;
+        if !retracted.is_empty() {
+            self.handler.retract(unit, retracted).await?;
         }
         if !released.is_empty() {
             released.sort_unstable();

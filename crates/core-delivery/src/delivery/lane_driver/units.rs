@@ -21,9 +21,16 @@ where
             self.pause = Some(self.pipeline.runtime.sleep(HALTED_AGAIN));
             return;
         }
+        let now = self.pipeline.runtime.now();
         let rages = self.pipeline.storm().rages();
-        let max = if rages { PROBE } else { self.pipeline.settings.batch_max };
-        let batch = self.lane.next_batch(self.pipeline.runtime.now(), max);
+        let batch = if rages {
+            self.probes += 1;
+            self.lane.next_probe(now, PROBE, self.probes)
+        } else {
+            // What cannot be called soon would only be claimed and released again.
+            let callable = CALLS_AHEAD * self.pipeline.batch.calls.limit();
+            self.lane.next_batch(now, self.pipeline.settings.batch_max.min(callable))
+        };
         if !batch.is_empty() {
             self.run_unit(batch);
         } else if self.unstored() && self.store_soon.is_none() {
@@ -74,7 +81,7 @@ where
         for (delivery, outcome) in report.outcomes {
             match outcome {
                 Outcome::Failed(failure) if rages => {
-                    self.unrecorded.doubt(delivery.event.id(), failure.effect);
+                    self.pipeline.batch.doubts.note(delivery.event.id(), failure.effect);
                     postponed.push(delivery);
                 }
                 Outcome::Applied => {
@@ -87,7 +94,7 @@ where
                         offset = delivery.record.offset.0, "duplicate skipped");
                     self.settle(delivery.ticket, &Verdict::Duplicate);
                 }
-                Outcome::Failed(failure) => self.failed(&delivery, &failure),
+                Outcome::Failed(failure) | Outcome::Refused(failure) => self.failed(&delivery, &failure),
                 Outcome::Postponed => postponed.push(delivery),
                 Outcome::Straggling => {
                     tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(), "call outlives its unit");
@@ -106,20 +113,20 @@ where
                 }
                 if self.draining {
                     // What is not stored now is delivered again to the next owner.
-                    return self.copies.is_empty().then_some(Exit::Released);
+                    return (self.copies.is_empty() && self.stragglers.is_empty()).then_some(Exit::Released);
                 }
             }
         }
         None
     }
 
-    /// Counts how the calls of a unit went, and tells whether failing has become the rule. A refusal of the store or of
-    /// the application's tables counts as well.
+    /// Counts how the calls of a unit went, and tells whether failing has become the rule. What was refused without a
+    /// call says nothing about the world.
     pub(super) fn note_calls<'a>(&self, outcomes: impl Iterator<Item = &'a Outcome>) -> bool {
         self.note(outcomes.filter_map(|outcome| match outcome {
             Outcome::Applied => Some(Call::Succeeded),
             Outcome::Failed(_) => Some(Call::Failed),
-            Outcome::Duplicate | Outcome::Postponed | Outcome::Straggling => None,
+            Outcome::Refused(_) | Outcome::Duplicate | Outcome::Postponed | Outcome::Straggling => None,
         }))
     }
 
@@ -142,7 +149,7 @@ where
         });
         match performed {
             Performed::Failed(failure) if rages => {
-                self.unrecorded.doubt(event, failure.effect);
+                self.pipeline.batch.doubts.note(event, failure.effect);
                 self.lane.put_back(delivery);
             }
             Performed::Done(receipt) => {
@@ -153,7 +160,7 @@ where
             Performed::Halted(halt) => {
                 self.lane.put_back(delivery);
                 if let Some(Halt { reason, effect }) = halt {
-                    self.unrecorded.doubt(event, effect);
+                    self.pipeline.batch.doubts.note(event, effect);
                     self.interrupted(&Interruption::Handler(reason));
                 }
             }

@@ -67,7 +67,9 @@ const EXPIRY_LOCK: i64 = 0x6578_7069_7269_6e67;
 /// may be open, because nothing queues behind what is waited for here.
 async fn session(pool: &PgPool) -> sqlx::Result<PgConnection> {
     let mut session = pool.acquire().await?.detach();
-    sqlx::raw_sql("set statement_timeout = '15min'; set lock_timeout = '90s'").execute(&mut session).await?;
+    // Nor are parallel workers taken from those who consume.
+    let settings = "set statement_timeout = '15min'; set lock_timeout = '90s'; set max_parallel_workers_per_gather = 0";
+    sqlx::raw_sql(settings).execute(&mut session).await?;
     Ok(session)
 }
 

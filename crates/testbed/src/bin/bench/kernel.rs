@@ -1,200 +1,31 @@
-//! (b) The kernel as a service composes it, with a handler that does nothing outside and writes one row an event.
+//! (b) The kernel alone, from the first record of the topic to the last commit; the consumer is composed elsewhere.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use adapters_kafka::{KafkaPublisher, KafkaSettings, KafkaStream, TopicPlan, ensure_topics};
-use adapters_tokio::TokioRuntime;
 use anyhow::{Context, Result, ensure};
-use async_trait::async_trait;
-use core_delivery::{
-    claim::{Claim, Claimed, ConsumerGroup, DedupKey},
-    delivery::{Consumer, ConsumerSettings, Health, StormLimits, Topology},
-    event::UnixMillis,
-    ports::{
-        Decoded, EventDecoder, EventHandler, HandlerError, PositionStep, Runtime, StoreError, StoredPosition,
-        UnitOfWork, UnitOfWorkFactory,
-    },
-    record::{LaneId, Record, Topic},
-};
-use core_order::{Currency, OrderConfirmed, OrderConfirmedDecoder};
-use infra_postgres::{PgStore, PgUnit};
-use tokio::{
-    sync::{Notify, oneshot},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use crate::{
-    cpu::Processes,
-    table::{self, Database},
-    world::{Measured, Running, TOPIC, World},
+    consuming::Consuming,
+    table::Database,
+    world::{Measured, World},
 };
 
 const GROUP: &str = "bench-kernel";
 /// How long all of it may take.
 const LIMIT: Duration = Duration::from_secs(600);
-/// How long the last tasks may take after the stop.
-const LAST_TASKS: Duration = Duration::from_secs(15);
 
 pub(crate) async fn run(world: &World, events: usize, batch_max: usize) -> Result<Measured> {
     let database = Database::prepare(&world.database("kernel").await?).await?;
-    let kafka = KafkaSettings { lane_records_max: 10 * batch_max, ..KafkaSettings::new(world.brokers()) };
-    let plan = TopicPlan::new(&Topic::new(TOPIC), GROUP, &[]);
-    ensure_topics(&kafka, &plan, true).await?;
-    let topology = Topology {
-        group: ConsumerGroup::new(GROUP),
-        source: plan.source,
-        tiers: Vec::new(),
-        dead_letters: plan.dead_letter,
-    };
-    let progress = Arc::new(Progress { events, ..Progress::default() });
-    let first = FirstRecord { processes: world.processes, running: Mutex::new(None) };
-    let decoder = Arc::new(Stopwatch { decoder: OrderConfirmedDecoder::new(Currency::EUR), first });
-    let runtime = Arc::new(TokioRuntime::current());
-    let (stream, control) = KafkaStream::start(&kafka, GROUP, &topology.consumed())?;
-    let consumer = Consumer {
-        settings: ConsumerSettings {
-            topology,
-            batch_max,
-            calls_max: 256,
-            straggler_deadline: Duration::from_secs(1),
-            storm: StormLimits::default(),
-            clock_skew: Duration::from_secs(300),
-        },
-        store: Arc::new(Store { store: database.store.clone(), progress: Arc::clone(&progress) }),
-        handler: Arc::new(WriteRows),
-        decoder: Arc::clone(&decoder) as Arc<dyn EventDecoder<OrderConfirmed>>,
-        publisher: Arc::new(KafkaPublisher::new(&kafka)?),
-        runtime: Arc::clone(&runtime) as Arc<dyn Runtime>,
-        health: Health::default(),
-    };
-    let (stop, stopped) = oneshot::channel::<()>();
-    let consuming = tokio::spawn(consumer.run(stream, control, async { drop(stopped.await) }));
-
-    let done = timeout(LIMIT, progress.finished.notified()).await;
-    let running = decoder.first.take();
-    done.with_context(|| format!("{} of {events} committed", progress.committed.load(Ordering::Relaxed)))?;
-    let measured = running.context("nothing was decoded")?.end(events)?;
-    drop(stop);
-    consuming.await??;
-    runtime.wait_idle(LAST_TASKS).await?;
+    let consuming = Consuming::start(world, &database, GROUP, events, batch_max).await?;
+    let done = timeout(LIMIT, consuming.progress.finished.notified()).await;
+    let running = consuming.take_running();
+    done.with_context(|| format!("{} of {events} committed", consuming.progress.committed()))?;
+    let measured = running?.end(events)?;
+    consuming.stop().await?;
     world.assert_settled(GROUP).await?;
     let expected = i64::try_from(events)?;
     let counts = database.counts().await?;
     ensure!(counts == (expected, expected), "claims and rows are {counts:?}, not {expected} each");
     Ok(measured)
-}
-
-/// How many events are committed.
-#[derive(Debug, Default)]
-struct Progress {
-    events: usize,
-    committed: AtomicUsize,
-    finished: Notify,
-}
-
-/// Begins the measurement at the first record.
-struct Stopwatch {
-    decoder: OrderConfirmedDecoder,
-    first: FirstRecord,
-}
-
-struct FirstRecord {
-    processes: Processes,
-    running: Mutex<Option<Running>>,
-}
-
-impl FirstRecord {
-    fn seen(&self) {
-        let mut running = self.running.lock().expect("nobody panics with it");
-        if running.is_none() {
-            *running = Running::begin(self.processes).ok();
-        }
-    }
-
-    fn take(&self) -> Option<Running> {
-        self.running.lock().expect("nobody panics with it").take()
-    }
-}
-
-impl EventDecoder<OrderConfirmed> for Stopwatch {
-    fn decode(&self, record: &Record) -> Decoded<OrderConfirmed> {
-        self.first.seen();
-        self.decoder.decode(record)
-    }
-}
-
-struct Store {
-    store: PgStore,
-    progress: Arc<Progress>,
-}
-
-struct Unit {
-    unit: PgUnit,
-    written: usize,
-    progress: Arc<Progress>,
-}
-
-#[async_trait]
-impl UnitOfWorkFactory for Store {
-    type Unit = Unit;
-
-    async fn begin(&self) -> Result<Unit, StoreError> {
-        let unit = self.store.begin().await?;
-        Ok(Unit { unit, written: 0, progress: Arc::clone(&self.progress) })
-    }
-
-    async fn now(&self) -> Result<UnixMillis, StoreError> {
-        self.store.now().await
-    }
-
-    async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
-        self.store.positions(group, lane).await
-    }
-}
-
-#[async_trait]
-impl UnitOfWork for Unit {
-    async fn claim(&mut self, keys: &[DedupKey]) -> Result<Vec<Claim>, StoreError> {
-        self.unit.claim(keys).await
-    }
-
-    async fn release(&mut self, keys: &[DedupKey]) -> Result<(), StoreError> {
-        self.unit.release(keys).await
-    }
-
-    async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError> {
-        self.unit.advance(step).await
-    }
-
-    async fn commit(self) -> Result<(), StoreError> {
-        self.unit.commit().await?;
-        let before = self.progress.committed.fetch_add(self.written, Ordering::Relaxed);
-        if before + self.written >= self.progress.events {
-            self.progress.finished.notify_one();
-        }
-        Ok(())
-    }
-}
-
-struct WriteRows;
-
-#[async_trait]
-impl EventHandler<OrderConfirmed, Unit> for WriteRows {
-    type Receipt = ();
-
-    async fn perform(&self, _event: &Claimed<OrderConfirmed>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-
-    async fn record(&self, unit: &mut Unit, done: &[(Claimed<OrderConfirmed>, ())]) -> Result<(), StoreError> {
-        let events: Vec<&OrderConfirmed> = done.iter().map(|(claimed, ())| claimed.event()).collect();
-        unit.written += events.len();
-        table::insert(&mut unit.unit, &events).await
-    }
 }

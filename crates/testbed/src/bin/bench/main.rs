@@ -2,7 +2,9 @@
 //! can do in the same run. It asserts nothing about time: machines differ, and so does one from hour to hour.
 
 mod charging;
+mod consuming;
 mod cpu;
+mod expiry;
 mod kernel;
 mod limit;
 mod report;
@@ -14,6 +16,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use serde_json::Value;
 use testbed::clients::sample_orders;
 
 use report::Report;
@@ -25,14 +28,28 @@ const NO_COMPONENT: u8 = 3;
 /// Measure events per second, and processor time, beside the limit of the database alone.
 ///
 /// Four measurements on one real Kafka and one durable PostgreSQL: (s) one event at a time, the usual way, where the
-/// broker takes at least 5 ms for each commit of an offset; (a) the database alone, in batches, without Kafka; (b) the kernel with a handler that only writes to the database; (c) the
-/// whole service, which charges each event. Read the ratios: the figures themselves are the machine's.
+/// broker takes at least 5 ms for each commit of an offset; (a) the database alone, in batches, without Kafka; (b) the
+/// kernel with a handler that only writes to the database; (c) the whole service, which charges each event. Read the
+/// ratios: the figures themselves are the machine's.
+///
+/// With --expiry, another one instead: the kernel (b) before, while and after millions of old claims are removed, by
+/// the drop of partitions and by deletion in turn, in windows of 5 s. It takes a quarter of an hour, and 1 GB of disk
+/// for each million events.
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask bench")]
 struct Arguments {
-    /// How many events.
-    #[arg(long, default_value_t = 300_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    events: u32,
+    /// How many events: 300,000, or with --expiry 3,000,000 and 1.8 for each old claim, so that they last.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    events: Option<u32>,
+    /// Measure the consumer while old claims are removed, and nothing else.
+    #[arg(long)]
+    expiry: bool,
+    /// How many old claims are removed in each run.
+    #[arg(long, default_value_t = 5_000_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    old_claims: u32,
+    /// How many times each variant removes them.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// How many of them one at a time.
     #[arg(long, default_value_t = 5_000, value_name = "N")]
     sequential: u32,
@@ -60,7 +77,9 @@ async fn main() -> ExitCode {
             return ExitCode::from(NO_COMPONENT);
         }
     };
-    match measure(&arguments, &world).await {
+    let measured =
+        if arguments.expiry { measure_expiry(&arguments, &world).await } else { measure(&arguments, &world).await };
+    match measured.and_then(|figures| write(&arguments, &figures)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:?}");
@@ -69,8 +88,8 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn measure(arguments: &Arguments, world: &World) -> Result<()> {
-    let events = sample_orders(usize::try_from(arguments.events)?);
+async fn measure(arguments: &Arguments, world: &World) -> Result<Value> {
+    let events = sample_orders(usize::try_from(arguments.events())?);
     let batch_max = usize::try_from(arguments.batch_max)?;
     println!("bench: {} events, {} lanes, at most {batch_max} events a unit", events.len(), world::PARTITIONS);
     world.load(&events).await?;
@@ -87,11 +106,37 @@ async fn measure(arguments: &Arguments, world: &World) -> Result<()> {
         world.rested(charging::run(world, events.len(), batch_max, calls_max).await?).await?,
     );
     report.print_ratios();
-    if let Some(path) = &arguments.json {
-        let text = format!("{:#}\n", report.to_json());
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(report.to_json())
+}
+
+async fn measure_expiry(arguments: &Arguments, world: &World) -> Result<Value> {
+    let plan = expiry::Plan {
+        events: usize::try_from(arguments.events())?,
+        old_claims: arguments.old_claims.into(),
+        rounds: arguments.rounds,
+        batch_max: usize::try_from(arguments.batch_max)?,
+    };
+    let expiry::Plan { events, old_claims, batch_max, .. } = plan;
+    println!(
+        "bench: {old_claims} old claims, {events} events, {} lanes, at most {batch_max} events a unit",
+        world::PARTITIONS
+    );
+    let figures = expiry::run(world, plan).await?;
+    figures.print_ratios();
+    Ok(figures.to_json())
+}
+
+fn write(arguments: &Arguments, figures: &Value) -> Result<()> {
+    let Some(path) = &arguments.json else { return Ok(()) };
+    std::fs::write(path, format!("{figures:#}\n")).with_context(|| format!("cannot write {}", path.display()))
+}
+
+impl Arguments {
+    fn events(&self) -> u32 {
+        let default =
+            if self.expiry { (self.old_claims / 5).saturating_mul(9).saturating_add(3_000_000) } else { 300_000 };
+        self.events.unwrap_or(default)
     }
-    Ok(())
 }
 
 #[cfg(test)]

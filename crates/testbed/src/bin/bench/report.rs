@@ -86,7 +86,7 @@ impl Report {
 
 #[expect(clippy::cast_precision_loss, reason = "counts of events are small")]
 impl Measured {
-    fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.events as f64 / self.took.as_secs_f64()
     }
 

@@ -18,7 +18,8 @@ const INSERT: &str = "insert into bench_ledger (event_id, order_id, customer_id,
 /// A database with the claims and the table, empty.
 pub(crate) struct Database {
     pub(crate) store: PgStore,
-    pool: PgPool,
+    /// For maintenance: apart from the connections of the units.
+    pub(crate) pool: PgPool,
 }
 
 impl Database {

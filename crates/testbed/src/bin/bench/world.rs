@@ -1,6 +1,9 @@
 //! The components of the measurements, and one measurement as figures; what is measured is each module's own.
 
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Borrow,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 use core_order::{Event, OrderConfirmed};
@@ -80,9 +83,10 @@ impl World {
     }
 
     /// Writes the events to the topic.
-    pub(crate) async fn load(&self, events: &[OrderConfirmed]) -> Result<()> {
+    pub(crate) async fn load(&self, events: impl IntoIterator<Item = impl Borrow<OrderConfirmed>>) -> Result<()> {
         let begun = Instant::now();
-        let records = events.iter().map(|event| (event.key().to_owned(), event.to_json()));
+        let record = |event: &OrderConfirmed| (event.key().to_owned(), event.to_json());
+        let records = events.into_iter().map(|event| record(event.borrow()));
         let loaded = self.kafka.produce_all(TOPIC, records).await?;
         println!("bench: loaded {loaded} events in {:.1} s", begun.elapsed().as_secs_f32());
         Ok(())
@@ -95,12 +99,18 @@ impl World {
         Ok(())
     }
 
-    /// Lets the server write what it has put off, so that no measurement pays for the one before.
+    /// What was measured, after a rest.
     pub(crate) async fn rested(&self, measured: Measured) -> Result<Measured> {
+        self.rest().await?;
+        Ok(measured)
+    }
+
+    /// Lets the server write what it has put off, so that no measurement pays for what was before.
+    pub(crate) async fn rest(&self) -> Result<()> {
         let mut connection = PgConnection::connect(&self.postgres.url("postgres")).await?;
         connection.execute("checkpoint").await?;
         connection.close().await?;
         tokio::time::sleep(REST).await;
-        Ok(measured)
+        Ok(())
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! - [`KafkaStream`] implements `RecordStream`; its control is the `StreamControl` that `start` returns.
 //! - [`KafkaPublisher`] implements `Publisher`.
-//! - [`ensure_topics`] checks, and creates, what both need.
+//! - [`ensure_topics`] checks, and creates, what both need; [`find_topics`] only looks whether it is there.
+//! - `EmbeddedBroker` (feature `embedded`) is a broker in this process, to try things with.
 //! - [`group_members`], [`lane_facts`] and [`read_topic`] look without joining a group, for an operator's commands.
 
 mod settings;
@@ -52,7 +53,12 @@ mod offsets;
 
 mod names;
 
+#[cfg(feature = "embedded")]
+mod embedded;
+
 pub use context::{ClientHealth, Trouble};
+#[cfg(feature = "embedded")]
+pub use embedded::{EmbeddedBroker, EmbeddedBrokerError};
 pub use fitness::TopicFacts;
 pub use inspect::{InspectError, LaneFacts, group_members, lane_facts};
 pub use names::{dead_letter_topic, retry_topic};
@@ -61,4 +67,4 @@ pub use publisher::KafkaPublisher;
 pub use reading::read_topic;
 pub use settings::{KafkaSettings, SettingsError};
 pub use stream::{KafkaError, KafkaStream};
-pub use topics::{MissingTopic, TopicPlan, TopicReport, TopicsError, ensure_topics};
+pub use topics::{MissingTopic, TopicPlan, TopicReport, TopicsError, ensure_topics, find_topics};

@@ -21,6 +21,19 @@ pub(crate) use self::questions::{Described, describe_topics, group_members};
 
 mod questions;
 
+/// Lets the mock cluster that the client owns form a group as soon as its first member asks, and not after three
+/// seconds.
+#[cfg(feature = "embedded")]
+pub(crate) fn form_groups_at_once<C: rdkafka::ClientContext>(owner: &rdkafka::client::Client<C>) {
+    // SAFETY: the client lives for as long as it is borrowed, and owns the cluster, which is null if it has none.
+    unsafe {
+        let cluster = sys::rd_kafka_handle_mock_cluster(owner.native_ptr());
+        if !cluster.is_null() {
+            sys::rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0);
+        }
+    }
+}
+
 /// The readable headers of a message, and how many are not: the library's own iteration panics at a key that is not
 /// UTF-8.
 pub(crate) fn headers(message: &BorrowedMessage<'_>) -> (Vec<Header>, usize) {

@@ -50,6 +50,11 @@ impl KafkaSettings {
         }
     }
 
+    /// The properties that [`validate`](Self::validate) refuses, aliases included, each with the reason.
+    pub fn refused_properties() -> &'static [(&'static str, &'static str)] {
+        REFUSED
+    }
+
     /// Checks each setting and how they fit together.
     ///
     /// # Errors

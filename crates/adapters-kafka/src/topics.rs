@@ -161,16 +161,8 @@ pub async fn ensure_topics(
     check_topic(&plan.source)?;
     plan.copies().try_for_each(check_topic)?;
     let cluster = Cluster::new(settings)?;
-    let Some(partitions) = cluster.partitions(&plan.source).await? else {
-        let command = command(&settings.brokers, &plan.source, 6, "");
-        return Err(TopicsError::SourceMissing { topic: plan.source.clone(), command });
-    };
-    let mut absent = Vec::new();
-    for copy in plan.copies() {
-        if cluster.partitions(copy).await?.is_none() {
-            absent.push(copy.clone());
-        }
-    }
+    let partitions = source_partitions(&cluster, settings, plan).await?;
+    let absent = absent(&cluster, plan).await?;
     let source = match cluster.facts(&plan.source).await {
         Ok(source) => source,
         Err(TopicsError::Denied { .. }) if absent.is_empty() => {
@@ -181,8 +173,7 @@ pub async fn ensure_topics(
     };
     let shape = Shape { partitions, message_bytes: source.message_bytes.saturating_add(HEADER_BYTES) };
     if !absent.is_empty() && !create {
-        let missing = |topic: Topic| MissingTopic { command: shape.command(&settings.brokers, &topic), topic };
-        return Err(TopicsError::Missing(absent.into_iter().map(missing).collect()));
+        return Err(shape.missing(&settings.brokers, absent));
     }
     let created = cluster.create(&absent, &shape).await?;
     cluster.wait_for(&absent).await?;
@@ -199,6 +190,47 @@ pub async fn ensure_topics(
     if faults.is_empty() { Ok(TopicReport { partitions, topics, created }) } else { Err(TopicsError::Unfit(faults)) }
 }
 
+/// Checks that the topics of the plan exist, and nothing else, for a broker that does not tell how they are configured
+/// (the embedded one does not). Nothing then notices a topic that would lose copies. Needs a Tokio runtime.
+///
+/// # Errors
+/// As those of [`ensure_topics`].
+pub async fn find_topics(settings: &KafkaSettings, plan: &TopicPlan) -> Result<TopicReport, TopicsError> {
+    settings.validate()?;
+    check_topic(&plan.source)?;
+    plan.copies().try_for_each(check_topic)?;
+    let cluster = Cluster::new(settings)?;
+    let partitions = source_partitions(&cluster, settings, plan).await?;
+    let absent = absent(&cluster, plan).await?;
+    if !absent.is_empty() {
+        let shape = Shape { partitions, message_bytes: settings.message_bytes_max };
+        return Err(shape.missing(&settings.brokers, absent));
+    }
+    warn!("how the topics are configured is not checked, as configured");
+    Ok(TopicReport { partitions, topics: Vec::new(), created: Vec::new() })
+}
+
+async fn source_partitions(
+    cluster: &Cluster,
+    settings: &KafkaSettings,
+    plan: &TopicPlan,
+) -> Result<usize, TopicsError> {
+    cluster.partitions(&plan.source).await?.ok_or_else(|| {
+        let command = command(&settings.brokers, &plan.source, 6, "");
+        TopicsError::SourceMissing { topic: plan.source.clone(), command }
+    })
+}
+
+async fn absent(cluster: &Cluster, plan: &TopicPlan) -> Result<Vec<Topic>, TopicsError> {
+    let mut absent = Vec::new();
+    for copy in plan.copies() {
+        if cluster.partitions(copy).await?.is_none() {
+            absent.push(copy.clone());
+        }
+    }
+    Ok(absent)
+}
+
 /// What a topic for copies is like.
 pub(crate) struct Shape {
     pub(crate) partitions: usize,
@@ -206,6 +238,11 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    fn missing(&self, brokers: &str, absent: Vec<Topic>) -> TopicsError {
+        let missing = |topic: Topic| MissingTopic { command: self.command(brokers, &topic), topic };
+        TopicsError::Missing(absent.into_iter().map(missing).collect())
+    }
+
     pub(crate) fn command(&self, brokers: &str, topic: &Topic) -> String {
         let config = format!(" --config cleanup.policy=delete --config max.message.bytes={}", self.message_bytes);
         command(brokers, topic, self.partitions, &config)

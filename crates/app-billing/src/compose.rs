@@ -1,6 +1,8 @@
 //! The composition root: which adapter stands behind which port. It holds no rule, only the order in which things
 //! are started and stopped.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use adapters_http::ops::{self, ReadinessSource};
 use adapters_http::payment::{self, HttpPaymentGateway, PaymentConfigError, PaymentSettings, Secret as ApiKey};
 use adapters_kafka::{
     ClientHealth, KafkaError, KafkaPublisher, KafkaSettings, KafkaStream, TopicFacts, TopicPlan, TopicsError,
-    ensure_topics,
+    ensure_topics, find_topics,
 };
 use adapters_tokio::TokioRuntime;
 use anyhow::{Context, Error, anyhow};
@@ -21,13 +23,16 @@ use infra_postgres::{
     ConnectError, MigrationError, PartitionPlan, PgSettings, PgStore, Retention, check_durability, connect,
     database_clock, migrate_delivery,
 };
-use sandbox::provider::{Provider, ProviderSettings, StartError};
+#[cfg(feature = "embedded")]
+use sandbox::provider::{Provider, ProviderSettings};
 use sqlx::PgPool;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::{Failure, SandboxProvider};
+use crate::cli::Failure;
+#[cfg(feature = "embedded")]
+use crate::cli::SandboxProvider;
 use crate::config::{ClaimRetention, Config, Database, PaymentLookup, Settings};
 use crate::conflicts::Conflicts;
 use crate::doubt::KeyMemory;
@@ -35,7 +40,7 @@ use crate::handler::ChargeOrders;
 use crate::housekeeping::{keep_partitions, watch_clock};
 use crate::ledger::{BillingStore, migrate_ledger, pin_currency};
 use crate::retention::{self, ExpiryTask};
-use crate::telemetry::install_metrics;
+use crate::telemetry::{MetricsText, install_metrics};
 
 /// What a call may take beyond its timeout before it is certain that it has ended.
 const CALL_MARGIN: Duration = Duration::from_secs(2);
@@ -46,9 +51,27 @@ const LAST_TASKS: Duration = Duration::from_secs(15);
 /// Consumes and charges until a signal, then drains and leaves.
 pub async fn run(settings: Settings) -> Result<(), Failure> {
     let stop = stop_signal()?;
+    let metrics = install_metrics().map_err(Failure::Configuration)?;
+    let listener = listen(settings.config.http_addr, OtherPort::Refused).await?;
+    serve(settings, Serving { metrics, listener }, stop).await
+}
+
+/// What the process has one of, whatever it runs.
+pub(crate) struct Serving {
+    /// What renders the metrics.
+    pub(crate) metrics: MetricsText,
+    /// Where /live, /ready and /metrics are served.
+    pub(crate) listener: TcpListener,
+}
+
+/// Consumes and charges until told to stop, then drains.
+pub(crate) async fn serve(
+    settings: Settings,
+    Serving { metrics, listener }: Serving,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Failure> {
     let config = &settings.config;
     let runtime = Arc::new(TokioRuntime::current());
-    let metrics = install_metrics().map_err(Failure::Configuration)?;
     payment::describe_metrics();
 
     let gateway = HttpPaymentGateway::new(payment_settings(&settings)).map_err(payment_failure)?;
@@ -70,7 +93,11 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
 
     let topology = topology(config);
     let topics = TopicPlan::new(&topology.source, topology.group.as_str(), &config.retry_tiers);
-    let report = ensure_topics(&kafka, &topics, config.kafka_create_topics).await.map_err(topics_failure)?;
+    let report = match config.kafka_check_topics {
+        true => ensure_topics(&kafka, &topics, config.kafka_create_topics).await,
+        false => find_topics(&kafka, &topics).await,
+    };
+    let report = report.map_err(topics_failure)?;
     tracing::info!(partitions = report.partitions, created = report.created.len(), "topics checked");
     let retention = claim_retention(config.claim_retention, &report.topics);
     let message_bytes_max = report.copy_bytes_max().unwrap_or(kafka.message_bytes_max);
@@ -81,7 +108,6 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
 
     let health = Health::default();
     let ready = Ready { health: health.clone(), clients: [stream.health(), publisher.health()] };
-    let listener = listen(config).await?;
     // Beside the consumer, and a little longer than it: told to end when it has drained.
     let (ending, ended) = watch::channel(false);
     let mut serving = ended.clone();
@@ -145,6 +171,7 @@ pub async fn migrate(database: Database) -> Result<(), Failure> {
 }
 
 /// Serves the sandbox provider until a signal.
+#[cfg(feature = "embedded")]
 pub async fn sandbox_provider(options: SandboxProvider) -> Result<(), Failure> {
     let stop = stop_signal()?;
     let settings = ProviderSettings {
@@ -155,7 +182,8 @@ pub async fn sandbox_provider(options: SandboxProvider) -> Result<(), Failure> {
         latency_ms: options.latency_ms,
         ..ProviderSettings::default()
     };
-    let mut provider = Provider::start(options.listen, settings).await.map_err(provider_failure)?;
+    let mut provider =
+        Provider::start(options.listen, settings).await.map_err(|error| Failure::Dependency(error.into()))?;
     println!("sandbox provider: PAYMENT_URL={}", provider.base_url());
     stop.await;
     provider.stop().await;
@@ -236,10 +264,22 @@ pub(crate) fn payment_settings(settings: &Settings) -> PaymentSettings {
     }
 }
 
-async fn listen(config: &Config) -> Result<TcpListener, Failure> {
-    let listener = TcpListener::bind(config.http_addr).await;
-    let listener =
-        listener.with_context(|| format!("cannot listen on {}: set HTTP_ADDR to a free address", config.http_addr));
+/// What to do if a port is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OtherPort {
+    /// Any free one is as good.
+    Taken,
+    /// It is an error.
+    Refused,
+}
+
+pub(crate) async fn listen(address: SocketAddr, other_port: OtherPort) -> Result<TcpListener, Failure> {
+    let mut listener = TcpListener::bind(address).await;
+    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    if other_port == OtherPort::Taken && listener.as_ref().is_err_and(is_taken) {
+        listener = TcpListener::bind(SocketAddr::new(address.ip(), 0)).await;
+    }
+    let listener = listener.with_context(|| format!("cannot listen on {address}: set HTTP_ADDR to a free address"));
     let listener = listener.map_err(Failure::Dependency)?;
     let addr = listener.local_addr().context("the listener has no address").map_err(Failure::Dependency)?;
     tracing::info!(%addr, "serving /live, /ready and /metrics");
@@ -247,7 +287,7 @@ async fn listen(config: &Config) -> Result<TcpListener, Failure> {
 }
 
 /// Completes at the first SIGTERM or SIGINT. A second one ends the process at once.
-fn stop_signal() -> Result<impl Future<Output = ()> + Send, Failure> {
+pub(crate) fn stop_signal() -> Result<impl Future<Output = ()> + Send, Failure> {
     let listen = |kind| signal(kind).context("cannot listen for signals").map_err(Failure::Dependency);
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     Ok(async move {
@@ -315,8 +355,4 @@ fn kafka_failure(error: KafkaError) -> Failure {
 
 pub(crate) fn payment_failure(error: PaymentConfigError) -> Failure {
     Failure::Configuration(Error::new(error).context("PAYMENT_URL"))
-}
-
-fn provider_failure(error: StartError) -> Failure {
-    Failure::Dependency(anyhow!(error))
 }

@@ -29,8 +29,15 @@ pub struct Config {
     /// Create missing retry and dead-letter topics.
     #[arg(long, env, global = true, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL", help_heading = "Kafka")]
     pub kafka_create_topics: bool,
-    /// More librdkafka properties, key=value, separated by commas. Keys that carry a guarantee are refused.
-    #[arg(long, env, global = true, value_name = "K=V,...", value_delimiter = ',', value_parser = property, help_heading = "Kafka")]
+    /// Check at start that the retry and dead-letter topics can hold the only copy of an event.
+    ///
+    /// Switch it off only for a broker that does not tell how its topics are configured, as the embedded one: nothing
+    /// then notices a topic that loses copies, and none is created.
+    #[arg(long, env, global = true, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL", help_heading = "Kafka")]
+    pub kafka_check_topics: bool,
+    /// More librdkafka properties, key=value, separated by commas, such as those of TLS and SASL. Keys that carry a
+    /// guarantee are refused.
+    #[arg(long, env, global = true, value_name = "K=V,...", hide_env_values = true, value_delimiter = ',', value_parser = property, help_heading = "Kafka")]
     pub kafka_properties: Vec<(String, String)>,
     /// How long the broker waits for a silent member before it gives its partitions away.
     #[arg(long, env, global = true, default_value = "15s", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Kafka")]
@@ -64,8 +71,10 @@ pub struct Config {
     /// How old claims are removed: whole partitions, or row by row for a role that may not change tables.
     #[arg(long, env, global = true, default_value = "partitions", value_name = "HOW", help_heading = "PostgreSQL")]
     pub claim_expiry: ClaimExpiry,
-    /// How long claims are kept: a time of at least 7 days, or `auto` for as long as the topics can bring an event back
-    /// (at most 35 days). An event older than that, and not in the ledger, is a dead letter.
+    /// How long claims are kept: a time of at least 7 days, or `auto`.
+    ///
+    /// `auto` is as long as the topics can bring an event back, at most 35 days. An event older than what is kept, and not
+    /// in the ledger, is a dead letter.
     #[arg(long, env, global = true, default_value = "auto", value_name = "TIME", value_parser = claim_retention, help_heading = "PostgreSQL")]
     pub claim_retention: ClaimRetention,
 
@@ -81,8 +90,7 @@ pub struct Config {
     /// Whether the provider offers GET {base}/charges?idempotency_key=: it then settles what a call left in doubt.
     #[arg(long, env, global = true, default_value = "off", value_name = "SWITCH", help_heading = "Payment")]
     pub payment_lookup: PaymentLookup,
-    /// What a 409 means once no earlier call of ours can be running and no look-up is offered: the charge is done, or try
-    /// again.
+    /// What a 409 means once no earlier call of ours can be running and no look-up is offered.
     #[arg(long, env, global = true, default_value = "done", value_name = "MEANING", help_heading = "Payment")]
     pub payment_conflict: PaymentConflict,
     /// The longest wait for the provider's answer.
@@ -235,6 +243,25 @@ pub struct Settings {
 }
 
 impl Config {
+    /// Whether neither brokers, nor a database, nor a provider are named: then all three are embedded. With one of them
+    /// all are needed, so that no sample ever meets a real provider.
+    pub fn names_nothing(&self) -> bool {
+        let database = self.database_url.is_some() || self.database_url_file.is_some();
+        !(self.kafka_brokers.is_some() || database || self.payment_url.is_some())
+    }
+
+    /// The values that suit the embedded run, for those options that were left at their default.
+    pub fn with_embedded_defaults(self, is_default: impl Fn(&str) -> bool) -> Self {
+        let tiers = [200, 1_000, 3_000].map(Duration::from_millis).to_vec();
+        Self {
+            retry_tiers: if is_default("retry_tiers") { tiers } else { self.retry_tiers },
+            payment_lookup: if is_default("payment_lookup") { PaymentLookup::On } else { self.payment_lookup },
+            // The screen belongs to the progress, and the faults that it speaks of are wanted.
+            log: if is_default("log") { "error".to_owned() } else { self.log },
+            ..self
+        }
+    }
+
     /// Checks everything that a run needs.
     pub fn checked(self) -> Result<Settings, Failure> {
         self.check().map_err(Failure::Configuration)
@@ -332,6 +359,7 @@ impl Settings {
             "KAFKA_TOPIC": config.kafka_topic,
             "KAFKA_GROUP": config.kafka_group,
             "KAFKA_CREATE_TOPICS": config.kafka_create_topics,
+            "KAFKA_CHECK_TOPICS": config.kafka_check_topics,
             "KAFKA_PROPERTIES": config.kafka_properties.iter().map(|(key, _)| format!("{key}=***")).collect::<Vec<_>>().join(","),
             "KAFKA_SESSION_TIMEOUT": time(config.kafka_session_timeout),
             "KAFKA_COMMIT_INTERVAL": time(config.kafka_commit_interval),

@@ -7,10 +7,13 @@ pub mod compose;
 pub mod config;
 pub mod conflicts;
 pub mod doubt;
+#[cfg(feature = "embedded")]
+pub mod embedded;
 pub mod handler;
 pub mod housekeeping;
 pub mod ledger;
 pub mod one_call;
 pub mod operators;
+pub mod reference;
 pub mod retention;
 pub mod telemetry;

@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use app_billing::cli::{Cli, Failure};
-use clap::Parser;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -9,9 +9,9 @@ use std::{
 use anyhow::{Context, Result};
 
 /// Variable with the brokers of the run, `host:port[,host:port]`.
-const BROKERS_VARIABLE: &str = "TEST_KAFKA_BROKERS";
+pub(crate) const BROKERS_VARIABLE: &str = "TEST_KAFKA_BROKERS";
 /// Variable with the administrator's URL of the run's PostgreSQL.
-const DATABASE_VARIABLE: &str = "TEST_DATABASE_URL";
+pub(crate) const DATABASE_VARIABLE: &str = "TEST_DATABASE_URL";
 
 /// The components that a test run shares. A test takes a topic, group and database (or schema) of its own in them.
 #[derive(Debug, Clone)]

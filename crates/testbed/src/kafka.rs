@@ -135,7 +135,7 @@ impl LocalKafka {
     /// # Errors
     /// When it does not end within 30 s.
     pub async fn stop(&mut self) -> Result<()> {
-        self.server.stop("TERM", STOP_LIMIT).await
+        Ok(self.server.stop("TERM", STOP_LIMIT).await?)
     }
 
     /// Stops as in a crash (`SIGKILL`); what is in the files stays, and the next start recovers from it.
@@ -143,7 +143,7 @@ impl LocalKafka {
     /// # Errors
     /// When it does not end within 30 s.
     pub async fn stop_immediately(&mut self) -> Result<()> {
-        self.server.stop("KILL", STOP_LIMIT).await
+        Ok(self.server.stop("KILL", STOP_LIMIT).await?)
     }
 
     /// Starts the broker on the same ports and data, after a stop in order if it runs.
@@ -182,7 +182,7 @@ impl LocalKafka {
     }
 
     async fn launch(&mut self) -> Result<()> {
-        self.server.launch(READY_LIMIT, |server, begin| server.log_from(begin).contains(STARTED)).await
+        Ok(self.server.launch(READY_LIMIT, |server, begin| server.log_from(begin).contains(STARTED)).await?)
     }
 
     fn port_was_taken(&self) -> bool {

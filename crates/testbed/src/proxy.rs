@@ -1,8 +1,11 @@
 //! A TCP proxy whose faults are switched while connections are open; it knows no protocol above TCP.
 
+mod tripwire;
+
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -16,6 +19,8 @@ use tokio::{
 };
 
 use crate::port::free_port;
+pub use tripwire::Loss;
+use tripwire::Tripwire;
 
 /// How long a switch may take to reach the listener.
 const SWITCH: Duration = Duration::from_secs(5);
@@ -43,6 +48,7 @@ pub struct Proxy {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
     applied: watch::Receiver<Mode>,
+    tripwire: Arc<Tripwire>,
     accepting: JoinHandle<()>,
 }
 
@@ -57,8 +63,9 @@ impl Proxy {
         let address = listener.local_addr()?;
         let (mode, switched) = watch::channel(Mode::Pass);
         let (confirm, applied) = watch::channel(Mode::Pass);
-        let accepting = tokio::spawn(accept(listener, address, upstream, switched, confirm));
-        Ok(Self { address, mode, applied, accepting })
+        let tripwire = Arc::new(Tripwire::default());
+        let accepting = tokio::spawn(accept(listener, address, upstream, Arc::clone(&tripwire), switched, confirm));
+        Ok(Self { address, mode, applied, tripwire, accepting })
     }
 
     /// The address to connect to.
@@ -81,6 +88,18 @@ impl Proxy {
             .with_context(|| format!("the proxy cannot listen on {} again", self.address))?;
         Ok(())
     }
+
+    /// The next connection on which a client sends these bytes loses what `loss` says, and no other one does. It
+    /// replaces what was set before and has not been met.
+    pub fn set_tripwire(&self, bytes: impl Into<Vec<u8>>, loss: Loss) {
+        self.tripwire.set(bytes.into(), loss);
+    }
+
+    /// How many tripwires were met.
+    #[must_use]
+    pub fn trips(&self) -> usize {
+        self.tripwire.trips()
+    }
 }
 
 impl Drop for Proxy {
@@ -95,6 +114,7 @@ async fn accept(
     listener: TcpListener,
     address: SocketAddr,
     upstream: SocketAddr,
+    tripwire: Arc<Tripwire>,
     mut mode: watch::Receiver<Mode>,
     confirm: watch::Sender<Mode>,
 ) {
@@ -118,7 +138,7 @@ async fn accept(
         tokio::select! {
             changed = mode.changed() => if changed.is_err() { return },
             accepted = next_client => if let Ok((client, _)) = accepted {
-                connections.spawn(carry(client, upstream, mode.clone()));
+                connections.spawn(carry(client, upstream, Arc::clone(&tripwire), mode.clone()));
             },
             Some(_) = connections.join_next() => {}
         }
@@ -127,19 +147,20 @@ async fn accept(
 
 /// Carries one connection until both sides have ended it or it is reset. An error of a side is the end of the
 /// connection, which the other side sees.
-async fn carry(mut client: TcpStream, upstream: SocketAddr, mut mode: watch::Receiver<Mode>) {
+async fn carry(mut client: TcpStream, upstream: SocketAddr, tripwire: Arc<Tripwire>, mut mode: watch::Receiver<Mode>) {
     let Ok(mut server) = TcpStream::connect(upstream).await else {
         reset(&client);
         return;
     };
     let (requests_mode, replies_mode) = (mode.clone(), mode.clone());
+    let loss = OnceLock::new();
     let was_reset = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         let both_ways = async {
             tokio::try_join!(
-                pump(from_client, to_server, requests_mode, Direction::Request),
-                pump(from_server, to_client, replies_mode, Direction::Reply),
+                pump(from_client, to_server, requests_mode, Direction::Request(&tripwire), &loss),
+                pump(from_server, to_client, replies_mode, Direction::Reply, &loss),
             )
         };
         tokio::select! {
@@ -153,9 +174,9 @@ async fn carry(mut client: TcpStream, upstream: SocketAddr, mut mode: watch::Rec
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Request,
+#[derive(Clone, Copy)]
+enum Direction<'t> {
+    Request(&'t Tripwire),
     Reply,
 }
 
@@ -163,7 +184,8 @@ async fn pump(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
     mut mode: watch::Receiver<Mode>,
-    direction: Direction,
+    direction: Direction<'_>,
+    loss: &OnceLock<Loss>,
 ) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     let mut is_mute = false;
@@ -171,7 +193,22 @@ async fn pump(
         let read = from.read(&mut buffer).await;
         let now = *mode.wait_for(|now| *now != Mode::Blackhole).await.map_err(|_| io::ErrorKind::ConnectionAborted)?;
         let length = read?;
-        is_mute |= length > 0 && now == Mode::DropReplies && direction == Direction::Reply;
+        match direction {
+            Direction::Request(tripwire) => {
+                // Known before the request is passed on, so that no reply to it can be quicker.
+                if let Some(met) = tripwire.met_by(&buffer[..length])
+                    && loss.set(met).is_ok()
+                    && met == Loss::Request
+                {
+                    return Err(io::ErrorKind::ConnectionReset.into());
+                }
+            }
+            Direction::Reply if length > 0 => match loss.get() {
+                Some(Loss::Reply) => return Err(io::ErrorKind::ConnectionReset.into()),
+                met => is_mute |= met == Some(&Loss::Silence) || now == Mode::DropReplies,
+            },
+            Direction::Reply => {}
+        }
         match (length, is_mute) {
             (0, true) => return Ok(()),
             (0, false) => return to.shutdown().await,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use tokio::time::{Instant, sleep, timeout};
+#[cfg(feature = "clients")]
+pub(crate) use sandbox::wait::wait_until_now;
+use tokio::time::{sleep, timeout};
 
 /// How often the condition is asked.
 const POLL: Duration = Duration::from_millis(20);
@@ -20,18 +22,6 @@ pub async fn wait_until(what: &str, limit: Duration, mut condition: impl AsyncFn
     };
     if timeout(limit, polling).await.is_err() {
         bail!("waited {limit:?} in vain for {what}");
-    }
-    Ok(())
-}
-
-/// The same for a condition that answers at once. Unlike a future with an async closure in it, this one can be spawned.
-pub(crate) async fn wait_until_now(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
-    let until = Instant::now() + limit;
-    while !condition() {
-        if Instant::now() > until {
-            bail!("waited {limit:?} in vain for {what}");
-        }
-        sleep(POLL).await;
     }
     Ok(())
 }

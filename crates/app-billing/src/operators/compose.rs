@@ -32,10 +32,7 @@ const IMPORT_BATCH: u32 = 10_000;
 
 /// Runs an operator's command.
 pub async fn operate(command: Operate, settings: Settings) -> Result<(), Failure> {
-    let kafka = kafka_settings(&settings);
-    kafka.validate().map_err(|error| Failure::Configuration(Error::new(error).context("Kafka")))?;
-    let topology = topology(&settings.config);
-    let desk = Desk { settings, kafka, topology };
+    let desk = Desk::new(settings)?;
     match command {
         Operate::Dlq(Dlq::List { letters, limit, json }) => {
             dlq::list(&desk.kafka, &desk.topology.dead_letters, &letters.selection(), limit, json).await
@@ -56,12 +53,20 @@ pub async fn operate(command: Operate, settings: Settings) -> Result<(), Failure
 
 /// What every command has before it.
 pub struct Desk {
-    pub(super) settings: Settings,
-    pub(super) kafka: KafkaSettings,
-    pub(super) topology: Topology,
+    pub(crate) settings: Settings,
+    pub(crate) kafka: KafkaSettings,
+    pub(crate) topology: Topology,
 }
 
 impl Desk {
+    /// Checks what Kafka's client would refuse.
+    pub(crate) fn new(settings: Settings) -> Result<Self, Failure> {
+        let kafka = kafka_settings(&settings);
+        kafka.validate().map_err(|error| Failure::Configuration(Error::new(error).context("Kafka")))?;
+        let topology = topology(&settings.config);
+        Ok(Self { settings, kafka, topology })
+    }
+
     async fn replay(&self, selection: Selection, all: bool, dry_run: bool, yes: bool) -> Result<(), Failure> {
         if selection.is_everything() && !all {
             let error = anyhow!("no letter is named: use --id, --class, --since or --until, or --all for every letter");
@@ -188,7 +193,7 @@ impl Desk {
         Ok(states(self.facts(&self.topology.consumed()).await?, self.stored(pool).await?))
     }
 
-    pub(super) async fn facts(&self, topics: &[Topic]) -> Result<Vec<LaneFacts>, Failure> {
+    pub(crate) async fn facts(&self, topics: &[Topic]) -> Result<Vec<LaneFacts>, Failure> {
         lane_facts(&self.kafka, self.topology.group.as_str(), topics).await.map_err(dlq::failure)
     }
 
@@ -219,7 +224,7 @@ pub(super) fn states(lanes: Vec<LaneFacts>, mut stored: HashMap<LaneId, Vec<Stor
     lanes.into_iter().map(state).collect()
 }
 
-pub(super) fn database(error: sqlx::Error) -> Failure {
+pub(crate) fn database(error: sqlx::Error) -> Failure {
     Failure::Dependency(Error::new(error).context("the database"))
 }
 

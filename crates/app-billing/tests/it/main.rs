@@ -3,12 +3,16 @@
 
 mod counting;
 mod delivery;
+mod embedded;
+mod expired_records;
 mod failures;
 mod groups;
+mod ledger;
+mod lost_answers;
 mod old_events;
 mod operators;
 mod outages;
-
 mod payloads;
 mod stops;
+mod tombstones;
 mod world;

@@ -26,6 +26,11 @@ impl Ended {
         Ok(self)
     }
 
+    /// Whether it said this to whoever started it.
+    pub(crate) fn says(&self, text: &str) -> bool {
+        self.err.contains(text)
+    }
+
     pub(crate) fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.out).with_context(|| self.out.clone())
     }
@@ -35,7 +40,7 @@ pub(crate) async fn run(world: &World, arguments: &[&str]) -> Result<Ended> {
     run_with(world, arguments, &[]).await
 }
 
-async fn run_with(world: &World, arguments: &[&str], more: &[(&str, &str)]) -> Result<Ended> {
+pub(crate) async fn run_with(world: &World, arguments: &[&str], more: &[(&str, &str)]) -> Result<Ended> {
     let settings = world.settings();
     let mut settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
     settings.extend_from_slice(more);

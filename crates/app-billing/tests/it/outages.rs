@@ -5,22 +5,28 @@ use std::time::Duration;
 
 use adapters_kafka::{KafkaSettings, group_members};
 use anyhow::{Context, Result, ensure};
-use core_order::OrderConfirmed;
+use core_order::{Event, OrderConfirmed};
 use sandbox::provider::ProviderSettings;
 use testbed::clients::sample_orders;
-use testbed::{Backend, PostgresOptions, PrivatePostgres};
+use testbed::{Backend, PostgresOptions, PrivatePostgres, wait_until};
 use tokio::time::{Instant, sleep};
 
 use crate::operators;
-use crate::world::{SOON, World};
+use crate::world::{SOON, TIERS, World};
 
 /// How long the database is away; longer for a run by hand.
-fn outage() -> Duration {
+fn outage(default: Duration) -> Duration {
     let seconds = std::env::var("TEST_OUTAGE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(10))
+    seconds.map_or(default, Duration::from_secs)
 }
 
-/// Trap 7: a database outage at full intake. Intake pauses, the member stays in its group, no attempt is used and no
+/// The orders that wait when the service starts at full intake, and what the database is stopped at.
+const BACKLOG: usize = 20_000;
+const STOPPED_AT: usize = 2_000;
+/// How long it may take to charge them all afterwards, on a slow machine.
+const CATCHING_UP: Duration = Duration::from_secs(240);
+
+/// Trap 7: the database is away while events trickle in. Intake pauses, the member stays in its group, no attempt is used and no
 /// event moves; afterwards everything is caught up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_outage_moves_no_event_and_is_caught_up() -> Result<()> {
@@ -32,7 +38,7 @@ async fn a_database_outage_moves_no_event_and_is_caught_up() -> Result<()> {
     world.settled(100).await?;
 
     server.stop_immediately().await?;
-    let end = Instant::now() + outage();
+    let end = Instant::now() + outage(Duration::from_secs(10));
     while Instant::now() < end {
         let more = sample_orders(50);
         world.send(&more).await?;
@@ -50,6 +56,51 @@ async fn a_database_outage_moves_no_event_and_is_caught_up() -> Result<()> {
     ensure!(service.ended().is_none(), "the same process");
     world.until("ready", async || service.ready().await).await?;
     world.charged_exactly(&orders).await
+}
+
+/// Trap 7 at full intake: the database crashes in the middle of a backlog, with transactions open, calls in flight and
+/// lanes full. Producing goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_outage_at_full_intake_moves_no_event_and_is_caught_up() -> Result<()> {
+    let mut server = PrivatePostgres::start(PostgresOptions::default()).await?;
+    let world = World::on_server(&server.url("postgres"), 4, ProviderSettings::default()).await?;
+    let mut orders = sample_orders(BACKLOG);
+    load(&world, &orders).await?;
+    let service = world.service().await?;
+    let charged = async |least| world.ledger.charge_count().await.is_ok_and(|count| count >= least);
+    world.until("full intake", async || charged(STOPPED_AT).await).await?;
+
+    server.stop_immediately().await?;
+    let end = Instant::now() + outage(Duration::from_secs(20));
+    while Instant::now() < end {
+        let more = sample_orders(200);
+        load(&world, &more).await?;
+        orders.extend(more);
+        sleep(Duration::from_millis(500)).await;
+    }
+    let (status, reasons) = service.readiness().await?;
+    ensure!(status == 503 && reasons.contains("unavailable"), "{status} {reasons}");
+    let settings = KafkaSettings::new(Backend::from_env()?.kafka_brokers);
+    ensure!(group_members(&settings, &world.group).await? == 1, "it is still a member");
+    let before = world.provider.record().summary.charges as usize;
+    ensure!(before < BACKLOG, "stopped in the middle: {before} of {BACKLOG} were charged");
+
+    server.restart().await?;
+    wait_until("all to be charged", CATCHING_UP, async || charged(orders.len()).await).await?;
+    world.settled(orders.len()).await?;
+    ensure!(world.moved_nothing().await?);
+    ensure!(service.ended().is_none(), "the same process");
+    let log = service.log();
+    ensure!(log.matches("\"lane assigned\"").count() == 4 * (1 + TIERS.len()), "each partition was assigned once");
+    ensure!(!log.contains("lane given away") && !log.contains("lanes lost"), "no partition moved");
+    world.until("ready", async || service.ready().await).await?;
+    world.charged_exactly(&orders).await
+}
+
+/// Produces as fast as the broker takes it.
+async fn load(world: &World, orders: &[OrderConfirmed]) -> Result<()> {
+    let records = orders.iter().map(|order| (order.key().to_owned(), order.to_json()));
+    world.kafka.produce_all(&world.topic, records).await.map(drop)
 }
 
 /// Trap 9, while the consumer runs: the database is put back to an earlier state under its feet.

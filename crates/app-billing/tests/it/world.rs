@@ -37,8 +37,17 @@ impl World {
 
     /// A world whose database is on this server, reached by an administrator's URL.
     pub(crate) async fn on_server(admin_url: &str, partitions: i32, provider: ProviderSettings) -> Result<Self> {
-        let backend = Backend::from_env()?;
-        let kafka = KafkaClient::new(&backend.kafka_brokers)?;
+        Self::on(&Backend::from_env()?.kafka_brokers, admin_url, partitions, provider).await
+    }
+
+    /// The same on these brokers.
+    pub(crate) async fn on(
+        brokers: &str,
+        admin_url: &str,
+        partitions: i32,
+        provider: ProviderSettings,
+    ) -> Result<Self> {
+        let kafka = KafkaClient::new(brokers)?;
         let (topic, group) = (unique_name("orders"), unique_name("billing"));
         kafka.create_topic(&topic, partitions, &[]).await?;
         let database_url = create_database(admin_url, &unique_name("billing")).await?;
@@ -49,7 +58,7 @@ impl World {
             ledger: Ledger::connect(&database_url).await?,
             provider: Provider::start(SocketAddr::from(([127, 0, 0, 1], 0)), provider).await?,
             database_url,
-            brokers: backend.kafka_brokers,
+            brokers: brokers.to_owned(),
         })
     }
 

@@ -98,6 +98,11 @@ pub(super) fn fault_of(settings: &ProviderSettings, key: &str, number: u32) -> O
     settings.fault_kinds.get(usize::try_from(drawn).ok()?).copied()
 }
 
+/// Whether the first try of a key suffers a fault.
+pub fn suffers(settings: &ProviderSettings, key: &str) -> bool {
+    fault_of(settings, key, 1).is_some()
+}
+
 /// Whether a key is declined.
 pub(super) fn is_declined(settings: &ProviderSettings, key: &str, customer_id: &str) -> bool {
     customer_id.starts_with("declined")

@@ -25,7 +25,7 @@ mod routes;
 mod server;
 mod settings;
 
-pub use faults::{FaultKind, UnknownFault};
+pub use faults::{FaultKind, UnknownFault, suffers};
 pub use record::{Charge, ChargeStatus, KeyRecord, ProviderRecord, ProviderSummary};
 pub use server::Provider;
 pub use settings::{ProviderSettings, StartError};

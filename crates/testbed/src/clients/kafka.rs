@@ -18,6 +18,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
+use super::raw::{self, RawRecord};
 use super::records::{self, ReadRecord};
 
 /// How long the broker may take for one thing.
@@ -83,6 +84,18 @@ impl KafkaClient {
         one(outcome).with_context(|| format!("cannot delete the topic {name}"))
     }
 
+    /// Makes this the first offset of a partition, as its retention would.
+    ///
+    /// # Errors
+    /// When the partition does not reach so far, or the broker does not answer within 30 s.
+    pub async fn delete_records(&self, topic: &str, partition: i32, first: i64) -> Result<()> {
+        let mut offsets = TopicPartitionList::new();
+        offsets.add_partition_offset(topic, partition, Offset::Offset(first))?;
+        let answer = self.admin()?.delete_records(&offsets, &admin_options()).await?;
+        answer.elements().iter().try_for_each(|partition| partition.error())?;
+        Ok(())
+    }
+
     /// Writes one record to the partition of its key. Returns partition and offset.
     ///
     /// # Errors
@@ -112,6 +125,15 @@ impl KafkaClient {
         let record = record.partition(partition).headers(headers);
         let delivery = self.producer.send(record, LIMIT).await.map_err(|(error, _)| error)?;
         Ok(delivery.offset)
+    }
+
+    /// Writes one record that no safe client can write.
+    ///
+    /// # Errors
+    /// When the broker does not acknowledge it within 30 s, or the header's key has a NUL.
+    pub async fn produce_raw(&self, topic: &str, record: RawRecord<'static>) -> Result<()> {
+        let (brokers, topic) = (self.brokers.clone(), topic.to_owned());
+        spawn_blocking(move || raw::produce(&brokers, &topic, &record)).await?
     }
 
     /// Writes records in order, each to the partition of its key, and waits until all are acknowledged. Returns how
@@ -250,7 +272,7 @@ impl KafkaClient {
     }
 }
 
-fn config(brokers: &str) -> ClientConfig {
+pub(super) fn config(brokers: &str) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", brokers);
     config

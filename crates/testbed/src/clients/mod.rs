@@ -8,6 +8,7 @@ mod ledger;
 mod orders;
 mod program;
 mod provider;
+mod raw;
 mod records;
 mod service;
 
@@ -17,5 +18,6 @@ pub use ledger::{ChargeRow, Ledger};
 pub use orders::{duplicated, sample_orders};
 pub use program::run_to_end;
 pub use provider::{ProviderCharge, ProviderOptions, ProviderProcess, ProviderSummary};
+pub use raw::RawRecord;
 pub use records::ReadRecord;
 pub use service::Service;

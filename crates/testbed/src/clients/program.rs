@@ -41,7 +41,7 @@ pub(super) fn supervised(name: &'static str, arguments: &[&str], variables: &[(&
     let folder = tempfile::Builder::new().prefix("testapp.").tempdir().context("cannot create a temporary folder")?;
     let mut shell = Command::new("/bin/sh");
     with_environment(&mut shell, variables);
-    Supervised::new(name, shell, folder, "KILL", &command)
+    Ok(Supervised::new(name, shell, folder, "KILL", &command)?)
 }
 
 fn with_environment(command: &mut Command, variables: &[(&str, &str)]) {

@@ -41,7 +41,7 @@ impl Service {
     /// # Errors
     /// When it is not gone within 10 s.
     pub async fn kill9(&mut self) -> Result<()> {
-        self.process.stop("KILL", KILL_LIMIT).await
+        Ok(self.process.stop("KILL", KILL_LIMIT).await?)
     }
 
     /// Asks it to stop (`SIGTERM`); [`wait`](Self::wait) for its end.
@@ -49,7 +49,7 @@ impl Service {
     /// # Errors
     /// When its supervisor has ended.
     pub fn terminate(&mut self) -> Result<()> {
-        self.process.order("TERM")
+        Ok(self.process.order("TERM")?)
     }
 
     /// Makes it stand still (`SIGSTOP`), as a long pause of the machine would.
@@ -57,7 +57,7 @@ impl Service {
     /// # Errors
     /// When its supervisor has ended.
     pub fn suspend(&mut self) -> Result<()> {
-        self.process.order("STOP")
+        Ok(self.process.order("STOP")?)
     }
 
     /// Lets it go on (`SIGCONT`).
@@ -65,7 +65,7 @@ impl Service {
     /// # Errors
     /// When its supervisor has ended.
     pub fn resume(&mut self) -> Result<()> {
-        self.process.order("CONT")
+        Ok(self.process.order("CONT")?)
     }
 
     /// Waits for its end.

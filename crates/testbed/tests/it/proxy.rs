@@ -2,7 +2,7 @@
 
 use std::{io::ErrorKind, net::SocketAddr, time::Duration};
 
-use testbed::{Mode, Proxy, wait_until};
+use testbed::{Loss, Mode, Proxy, wait_until};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
     net::{TcpListener, TcpStream},
@@ -149,6 +149,76 @@ async fn a_request_arrives_though_its_reply_is_swallowed_for_ever() {
     assert!(hears_nothing(&mut client).await, "a stream with a hole must stay mute");
     let mut fresh = TcpStream::connect(proxy.addr()).await.unwrap();
     assert_eq!(ask(&mut fresh, &[3]).await, [3]);
+}
+
+/// A server that says what it has heard, and answers each byte.
+async fn listening_server() -> (SocketAddr, mpsc::Receiver<u8>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (heard, hears) = mpsc::channel(64);
+    tokio::spawn(async move {
+        while let Ok((mut server, _)) = listener.accept().await {
+            let heard = heard.clone();
+            tokio::spawn(async move {
+                while let Ok(byte) = server.read_u8().await {
+                    heard.send(byte).await.unwrap();
+                    // A reset client is part of these tests.
+                    drop(server.write_u8(byte).await);
+                }
+            });
+        }
+    });
+    (address, hears)
+}
+
+async fn heard(hears: &mut mpsc::Receiver<u8>, count: usize) -> Vec<u8> {
+    let mut heard = Vec::new();
+    for _ in 0..count {
+        heard.push(timeout(LIMIT, hears.recv()).await.unwrap().unwrap());
+    }
+    heard
+}
+
+#[tokio::test]
+async fn a_reply_that_is_lost_is_that_of_the_one_request() {
+    let (address, mut hears) = listening_server().await;
+    let proxy = Proxy::start(address).await.unwrap();
+    let (mut other, mut client) =
+        (TcpStream::connect(proxy.addr()).await.unwrap(), TcpStream::connect(proxy.addr()).await.unwrap());
+    proxy.set_tripwire(*b"commit", Loss::Reply);
+    assert_eq!(ask(&mut client, b"comma").await, b"comma");
+    assert_eq!(proxy.trips(), 0);
+    client.write_all(b"<commit>").await.unwrap();
+    assert!(is_reset(&mut client).await);
+    assert_eq!(heard(&mut hears, 13).await, b"comma<commit>", "the server has it");
+    assert_eq!(ask(&mut other, b"commit").await, b"commit", "it is met once, by one connection");
+    assert_eq!(proxy.trips(), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_is_lost_never_arrives() {
+    let (address, mut hears) = listening_server().await;
+    let proxy = Proxy::start(address).await.unwrap();
+    let mut client = TcpStream::connect(proxy.addr()).await.unwrap();
+    proxy.set_tripwire(*b"commit", Loss::Request);
+    client.write_all(b"commit").await.unwrap();
+    assert!(is_reset(&mut client).await);
+    let mut fresh = TcpStream::connect(proxy.addr()).await.unwrap();
+    assert_eq!(ask(&mut fresh, b"x").await, b"x");
+    assert_eq!(heard(&mut hears, 1).await, b"x");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_silenced_stays_open_and_mute() {
+    let (address, mut hears) = listening_server().await;
+    let proxy = Proxy::start(address).await.unwrap();
+    let mut client = TcpStream::connect(proxy.addr()).await.unwrap();
+    proxy.set_tripwire(*b"commit", Loss::Silence);
+    client.write_all(b"commit").await.unwrap();
+    assert!(hears_nothing(&mut client).await);
+    client.write_all(b"?").await.unwrap();
+    assert_eq!(heard(&mut hears, 7).await, b"commit?");
+    assert!(hears_nothing(&mut client).await);
 }
 
 #[tokio::test]

@@ -13,8 +13,20 @@ use super::{Audit, Report, books, topics};
 use crate::cli::Failure;
 use crate::compose::open_database;
 
-/// Collects the facts, judges them and shows the report.
+/// Audits and shows the report.
 pub async fn run(desk: &Desk, json: bool, with_provider: bool) -> Result<(), Failure> {
+    let report = collect(desk, with_provider).await?;
+    show(&if json { format!("{:#}\n", report.to_json()) } else { report.to_text() });
+    if report.is_clean() {
+        return Ok(());
+    }
+    let Report { lost, charged_twice, unexpected, .. } = report;
+    let error = anyhow!("{lost} lost, {charged_twice} charged twice, {unexpected} unexpected");
+    Err(Failure::Finding(error))
+}
+
+/// Collects the facts and judges them.
+pub async fn collect(desk: &Desk, with_provider: bool) -> Result<Report, Failure> {
     let (units, maintenance) = open_database(&desk.settings.database).await?;
     let (config, group) = (&desk.settings.config, &desk.topology.group);
     // The positions first, so that whatever they have passed is found by what is read later.
@@ -39,14 +51,7 @@ pub async fn run(desk: &Desk, json: bool, with_provider: bool) -> Result<(), Fai
     if with_provider {
         ask_provider(desk, &mut audit).await?;
     }
-    let report = audit.report();
-    show(&if json { format!("{:#}\n", report.to_json()) } else { report.to_text() });
-    if report.is_clean() {
-        return Ok(());
-    }
-    let Report { lost, charged_twice, unexpected, .. } = report;
-    let error = anyhow!("{lost} lost, {charged_twice} charged twice, {unexpected} unexpected");
-    Err(Failure::Finding(error))
+    Ok(audit.report())
 }
 
 async fn ask_provider(desk: &Desk, audit: &mut Audit) -> Result<(), Failure> {

@@ -73,6 +73,8 @@ pub enum FindingKind {
     NotAtProvider,
     /// In the provider's record, and not in the ledger.
     NotInLedger,
+    /// It became something else than whoever produced it expects.
+    AnotherVerdict,
 }
 
 impl FindingKind {
@@ -87,6 +89,7 @@ impl FindingKind {
             Self::ForeignCharge => "charge_without_event",
             Self::NotAtProvider => "not_at_provider",
             Self::NotInLedger => "not_in_ledger",
+            Self::AnotherVerdict => "another_verdict",
         }
     }
 
@@ -102,6 +105,7 @@ impl FindingKind {
             Self::ForeignCharge => "charged, and the topic never held the event",
             Self::NotAtProvider => "the ledger says charged, and the provider has no such charge",
             Self::NotInLedger => "the provider charged it, and the ledger does not know",
+            Self::AnotherVerdict => "not what its producer expects",
         }
     }
 }
@@ -142,6 +146,13 @@ impl Report {
     /// Whether nothing is wrong. What is pending is no finding: it is still to be read.
     pub fn is_clean(&self) -> bool {
         self.lost == 0 && self.charged_twice == 0 && self.unexpected == 0
+    }
+
+    /// Adds what became something else than its producer expects.
+    pub fn add_unexpected(&mut self, what: Vec<String>) {
+        self.unexpected += what.len() as u64;
+        let named = what.into_iter().take(NAMED).map(|what| Finding { kind: FindingKind::AnotherVerdict, what });
+        self.findings.extend(named);
     }
 
     /// For people.

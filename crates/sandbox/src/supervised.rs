@@ -7,7 +7,7 @@
 use std::{
     ffi::OsString,
     fs,
-    io::Write,
+    io::{self, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
@@ -15,20 +15,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
+use thiserror::Error;
 
-use crate::wait::wait_until_now;
+use crate::wait::{TimedOut, wait_until_now};
 
 /// `$1` the folder, `$2` the signal at end of file, then the server's command. Orders: `start`, or a signal's name.
 /// It keeps `pid` (of the running or last server), `ended` (its exit status, once it has) and `log` in the folder.
+///
+/// A signal to everybody at once (a service manager's stop) must not take it before us; the server gets its own
+/// handling of signals back. The folder may be written to by a helper of the server's that ends a moment later.
 const SUPERVISOR: &str = r#"
+trap '' HUP INT TERM
 folder=$1; last=$2; shift 2
 running() { [ -s "$folder/pid" ] && [ ! -e "$folder/ended" ]; }
 while read -r order; do
   case $order in
     start)
-      { "$@" </dev/null >>"$folder/log" 2>&1 & echo $! >"$folder/pid"; wait $!; echo $? >"$folder/ended"; } &
+      { trap - HUP INT TERM; "$@" </dev/null >>"$folder/log" 2>&1 & echo $! >"$folder/pid"; wait $!; echo $? >"$folder/ended"; } &
       until [ -s "$folder/pid" ]; do sleep 0.01; done ;;
     *)
       if running; then kill -"$order" "$(cat "$folder/pid")"; fi ;;
@@ -36,7 +40,8 @@ while read -r order; do
 done
 if running; then kill -"$last" "$(cat "$folder/pid")"; fi
 wait
-rm -rf "$folder"
+tries=100
+until rm -rf "$folder" || [ $tries -eq 0 ]; do tries=$((tries - 1)); sleep 0.1; done
 "#;
 
 /// How long the supervisor may take to stop the server and remove the folder once we let go.
@@ -45,9 +50,53 @@ const LETTING_GO: Duration = Duration::from_secs(20);
 /// Lines of the log in an error.
 const TAIL_LINES: usize = 25;
 
+/// What went wrong with a server.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// It has ended instead of getting ready: its log says why.
+    #[error("{name} ended with status {status}; its log ends:\n{log}")]
+    Ended {
+        /// Which server.
+        name: &'static str,
+        /// Its exit status, 128 and the signal's number after a signal.
+        status: String,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// It still runs and is not ready.
+    #[error("{name} did not get ready; its log ends:\n{log}")]
+    NotReady {
+        /// Which server.
+        name: &'static str,
+        /// The last lines of its log.
+        log: String,
+        /// The wait.
+        #[source]
+        source: TimedOut,
+    },
+    /// It still runs, though it was told to end.
+    #[error("{name} did not end")]
+    NotEnded {
+        /// Which server.
+        name: &'static str,
+        /// The wait.
+        #[source]
+        source: TimedOut,
+    },
+    /// The system refused something.
+    #[error("{what}")]
+    Io {
+        /// What could not be done.
+        what: String,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
 /// A server under a supervising shell, with the folder that goes when it goes.
 #[derive(Debug)]
-pub(crate) struct Supervised {
+pub struct Supervised {
     name: &'static str,
     shell: Child,
     lifeline: Option<ChildStdin>,
@@ -57,13 +106,16 @@ pub(crate) struct Supervised {
 impl Supervised {
     /// Starts the supervisor, not yet the server. `shell` carries the account and the environment of both; `server`
     /// is the server's command; `last_signal` (`QUIT`, `KILL`) ends it when nobody needs its files any more.
-    pub(crate) fn new(
+    ///
+    /// # Errors
+    /// When there is no `/bin/sh` that the account may run.
+    pub fn new(
         name: &'static str,
         mut shell: Command,
         folder: TempDir,
         last_signal: &str,
         server: &[OsString],
-    ) -> Result<Self> {
+    ) -> Result<Self, ServerError> {
         let mut child = shell
             .args(["-c", SUPERVISOR, "supervisor"])
             .arg(folder.path())
@@ -75,13 +127,14 @@ impl Supervised {
             // A Ctrl-C in the terminal reaches our group only, so that the supervisor survives to clean up.
             .process_group(0)
             .spawn()
-            .with_context(|| format!("cannot start the supervisor of {name}"))?;
+            .map_err(|source| io_error(format!("cannot start the supervisor of {name}"), source))?;
         let lifeline = child.stdin.take();
         Ok(Self { name, shell: child, lifeline, folder: folder.keep() })
     }
 
     /// The folder with the server's files; it is gone after the drop.
-    pub(crate) fn folder(&self) -> &Path {
+    #[must_use]
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
@@ -89,44 +142,56 @@ impl Supervised {
     ///
     /// # Errors
     /// When it ends instead, or needs longer than the limit; the error has the tail of its log.
-    pub(crate) async fn launch(&mut self, limit: Duration, is_ready: impl Fn(&Self, usize) -> bool) -> Result<()> {
+    pub async fn launch(
+        &mut self,
+        limit: Duration,
+        is_ready: impl Fn(&Self, usize) -> bool,
+    ) -> Result<(), ServerError> {
         let begin = self.log_length();
         for left_over in ["ended", "pid"].map(|name| self.folder.join(name)) {
             if left_over.exists() {
-                fs::remove_file(&left_over).with_context(|| format!("cannot remove {}", left_over.display()))?;
+                fs::remove_file(&left_over)
+                    .map_err(|source| io_error(format!("cannot remove {}", left_over.display()), source))?;
             }
         }
         self.order("start")?;
-        let what = format!("{} to get ready", self.name);
-        let waited = wait_until_now(&what, limit, || self.exit_status().is_some() || is_ready(self, begin));
-        waited.await.with_context(|| format!("its log ends:\n{}", self.log_tail()))?;
-        if let Some(status) = self.exit_status() {
-            bail!("{} ended with status {status}; its log ends:\n{}", self.name, self.log_tail());
+        let name = self.name;
+        let waited = wait_until_now(name, limit, || self.exit_status().is_some() || is_ready(self, begin));
+        waited.await.map_err(|source| ServerError::NotReady { name, log: self.log_tail(), source })?;
+        match self.exit_status() {
+            Some(status) => Err(ServerError::Ended { name, status, log: self.log_tail() }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Sends a signal (`INT`, `TERM`, `KILL`) and waits until the server has ended; its files stay.
-    pub(crate) async fn stop(&mut self, signal: &str, limit: Duration) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it has not ended after the limit, or the supervisor is gone.
+    pub async fn stop(&mut self, signal: &str, limit: Duration) -> Result<(), ServerError> {
         self.order(signal)?;
-        let what = format!("{} to end after SIG{signal}", self.name);
-        wait_until_now(&what, limit, || self.exit_status().is_some()).await
+        let what = format!("its end after SIG{signal}");
+        let waited = wait_until_now(&what, limit, || self.exit_status().is_some());
+        waited.await.map_err(|source| ServerError::NotEnded { name: self.name, source })
     }
 
     /// The exit status of the server, once it has ended.
-    pub(crate) fn exit_status(&self) -> Option<String> {
+    #[must_use]
+    pub fn exit_status(&self) -> Option<String> {
         let status = fs::read_to_string(self.folder.join("ended")).ok()?;
         status.ends_with('\n').then(|| status.trim().to_owned())
     }
 
     /// The process id of the server that was launched last.
-    pub(crate) fn process_id(&self) -> Option<u32> {
+    #[must_use]
+    pub fn process_id(&self) -> Option<u32> {
         let id = fs::read_to_string(self.folder.join("pid")).ok()?;
         id.trim().parse().ok()
     }
 
     /// What the server has printed from byte `offset` of its log on.
-    pub(crate) fn log_from(&self, offset: usize) -> String {
+    #[must_use]
+    pub fn log_from(&self, offset: usize) -> String {
         let log = fs::read(self.folder.join("log")).unwrap_or_default();
         String::from_utf8_lossy(log.get(offset..).unwrap_or_default()).into_owned()
     }
@@ -137,19 +202,27 @@ impl Supervised {
     }
 
     /// The last lines that the server has printed.
-    pub(crate) fn log_tail(&self) -> String {
+    #[must_use]
+    pub fn log_tail(&self) -> String {
         let log = self.log_from(0);
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
     /// Passes an order to the supervisor: `start`, or a signal (`TERM`), which it sends to the server if that runs.
-    pub(crate) fn order(&mut self, order: &str) -> Result<()> {
-        let Some(lifeline) = &mut self.lifeline else {
-            bail!("{} has been let go", self.name);
-        };
-        writeln!(lifeline, "{order}").with_context(|| format!("the supervisor of {} has ended", self.name))
+    ///
+    /// # Errors
+    /// When the supervisor has ended.
+    pub fn order(&mut self, order: &str) -> Result<(), ServerError> {
+        let lifeline = self.lifeline.as_mut().ok_or(io::Error::from(io::ErrorKind::BrokenPipe));
+        lifeline
+            .and_then(|lifeline| writeln!(lifeline, "{order}"))
+            .map_err(|source| io_error(format!("the supervisor of {} has ended", self.name), source))
     }
+}
+
+fn io_error(what: String, source: io::Error) -> ServerError {
+    ServerError::Io { what, source }
 }
 
 impl Drop for Supervised {
@@ -163,10 +236,11 @@ impl Drop for Supervised {
                 Ok(Some(_)) | Err(_) => return,
             }
         }
-        eprintln!(
-            "{} did not end within {LETTING_GO:?}; its supervisor {} still waits for it",
-            self.name,
-            self.shell.id()
+        tracing::warn!(
+            server = self.name,
+            limit = ?LETTING_GO,
+            supervisor = self.shell.id(),
+            "a server did not end in time and its supervisor still waits for it"
         );
     }
 }
@@ -221,6 +295,22 @@ mod tests {
         launch(&mut server).await;
         assert_ne!(server.process_id(), first);
         assert_eq!(server.exit_status(), None);
+    }
+
+    #[tokio::test]
+    async fn a_signal_to_everybody_spares_the_supervisor() {
+        let mut server = sleeper();
+        launch(&mut server).await;
+        let everybody = format!("-{}", server.shell.id());
+        let sent = Command::new("kill").args(["-TERM", "--", &everybody]).status().unwrap();
+        assert!(sent.success());
+        let ended = wait_until_now("the server to end", Duration::from_secs(5), || server.exit_status().is_some());
+        ended.await.unwrap();
+        assert_eq!(server.exit_status().as_deref(), Some("143"), "the server is not spared");
+        launch(&mut server).await;
+        let folder = server.folder().to_owned();
+        drop(server);
+        assert!(!folder.exists());
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use core_delivery::ports::Runtime;
+use core_delivery::ports::{Knowledge, Runtime};
 use core_order::{
     Admission, BillingTx, ChargeReceipt, Claimed, CompletedCharge, Event, EventHandler, EventId, HandlerError,
     ORDER_ALREADY_CHARGED, OrderConfirmed, PaymentGateway, Refusal, Reservation, ReservationAnswer, StoreError,
@@ -94,9 +94,10 @@ impl<G: PaymentGateway, U: BillingTx> EventHandler<OrderConfirmed, U> for Charge
     }
 
     /// What the ledger holds was charged, whatever became of the claim.
-    async fn known(&self, unit: &mut U, events: &[Arc<OrderConfirmed>]) -> Result<Vec<bool>, StoreError> {
+    async fn known(&self, unit: &mut U, events: &[Arc<OrderConfirmed>]) -> Result<Vec<Knowledge>, StoreError> {
         let events: Vec<EventId> = events.iter().map(|event| event.id()).collect();
-        unit.charged(&events).await
+        let charged = unit.charged(&events).await?;
+        Ok(charged.into_iter().map(|charged| if charged { Knowledge::Handled } else { Knowledge::Unknown }).collect())
     }
 
     /// An order of nothing is charged by nobody. A call that runs already for the same event is joined.

@@ -138,6 +138,11 @@ pub(crate) fn is_missing_partition(error: &sqlx::Error) -> bool {
     })
 }
 
+/// Whether a partition could not be attached because its bounds overlap another one's.
+pub(crate) fn is_overlapping_partition(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|database| database.code().as_deref() == Some("42P17"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::StoreErrorClass::{CommitUnknown, Conflict, Rejected, Unavailable};

@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use uuid::Uuid;
 
 use crate::errors::store_error;
+use crate::expiry::Turn;
 use crate::partitions::{PartitionDay, ensure_partitions};
 
 /// What an import did, so far or in all.
@@ -53,11 +54,13 @@ pub struct RefusedId {
 /// It goes up the ids in transactions of `batch` rows (10,000 is a good number), so `source` should have an index that
 /// begins with `event_id`. What is there already is left as it is: an import that was cut off is run again, and so is
 /// one beside a consumer that still writes to `source`, once more when that has stopped. `progress` hears of every
-/// batch and may end the run.
+/// batch and may end the run. No claim is removed by age meanwhile: a removal knows new claims by the time they were
+/// stored, and these bring an older one with them.
 ///
 /// # Errors
 ///
-/// [`StoreError::Rejected`] if there is no such table. What was copied before an error stays.
+/// [`StoreError::Rejected`] if there is no such table, [`StoreError::Conflict`] if claims are being removed right now:
+/// try again later. What was copied before an error stays.
 pub async fn import_claims(
     pool: &PgPool,
     source: &str,
@@ -70,6 +73,9 @@ pub async fn import_claims(
     let table: Option<String> =
         sqlx::query_scalar("select to_regclass($1)::text").bind(source).fetch_one(pool).await.map_err(failed)?;
     let table = table.ok_or_else(|| StoreError::rejected(format!("import claims: there is no table {source}")))?;
+    let Some(turn) = Turn::take(pool).await? else {
+        return Err(StoreError::conflict("import claims: old claims are being removed; try again when that has ended"));
+    };
     let mut done = ImportedClaims::default();
     let mut from = Some(Uuid::nil());
     while let Some(first) = from {
@@ -93,6 +99,7 @@ pub async fn import_claims(
             break;
         }
     }
+    turn.end().await;
     tracing::info!(source, %group, read = done.read, imported = done.imported, refused = done.refused, "claims imported");
     Ok(done)
 }

@@ -42,5 +42,5 @@ pub use expiry::{
 };
 pub use import::{ImportedClaims, RefusedId, import_claims};
 pub use migrate::{MigrationError, migrate, migrate_delivery};
-pub use partitions::{MAINTENANCE_LOCK, PartitionDay, PartitionPlan, ensure_partitions};
+pub use partitions::{MAINTENANCE_LOCK, Partition, PartitionDay, PartitionPlan, ensure_partitions};
 pub use unit::{PgStore, PgUnit, UnitLimits};

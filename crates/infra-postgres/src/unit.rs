@@ -15,7 +15,7 @@ use crate::claims;
 use crate::clock;
 use crate::connect::within;
 use crate::errors::{StoreErrorClass, class_of, commit_error, is_missing_partition, store_error};
-use crate::partitions::{PartitionDay, ensure_partitions};
+use crate::partitions::{PartitionDay, ensure_within};
 use crate::positions::{self, Step};
 
 /// Opens units on a pool.
@@ -161,8 +161,8 @@ impl PgUnit {
     /// made them, or this transaction began before they were there and could not see them.
     async fn make_partitions(&mut self, keys: &[DedupKey]) -> StoreError {
         self.standing = Standing::Failed(StoreErrorClass::Conflict);
-        let days = keys.iter().map(|key| PartitionDay::of(key.event_id().made_at()));
-        match ensure_partitions(&self.maintenance, days).await {
+        let days = keys.iter().map(|key| PartitionDay::of(key.event_id().made_at())).collect();
+        match ensure_within(self.limits.statement, &self.maintenance, days).await {
             Ok(made) => StoreErrorClass::Conflict.error(format!("claim events: partitions were missing, {made} made")),
             Err(error) => error,
         }

@@ -66,6 +66,7 @@ impl Questions {
             headers.insert(AUTHORIZATION, value);
         }
         let client = Client::builder()
+            .http1_only()
             .default_headers(headers)
             .user_agent(concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())

@@ -7,24 +7,20 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{Claim, Claimed, ConsumerGroup, DedupKey, History};
+use crate::claim::{ConsumerGroup, DedupKey};
 use crate::event::{Event, EventId};
 use crate::ports::{
-    Admission, Effect, ErrorClass, EventHandler, PositionStep, Runtime, StoreError, UnitOfWork, UnitOfWorkFactory,
-    error_chain,
+    Effect, ErrorClass, EventHandler, PositionStep, Runtime, StoreError, UnitOfWorkFactory, error_chain,
 };
 use crate::record::{Committable, LaneId, LogIdentity};
 
-use super::backoff::{Backoff, jitter};
 use super::calls::Calls;
 use super::doubts::Doubts;
 use super::lane::Delivery;
-use super::perform::{Performed, Straggler, perform};
+use super::perform::Straggler;
 use super::verdict::Failure;
 use super::watermark::Outlook;
-
-/// How often a unit that collides with another one is run again before the lane pauses.
-const CONFLICT_TRIES: u32 = 5;
+use unit::Attempt;
 
 /// Runs units of work for one consumer.
 pub struct Batch<F, H> {
@@ -170,7 +166,7 @@ where
         let leaders: Vec<&Delivery<E>> = deliveries.iter().filter(|d| seen.insert(d.event.id())).collect();
         drop(seen);
         let step = |outcomes: &Outcomes| plan.and_then(|plan| self.step(plan, &deliveries, outcomes));
-        let attempted = match self.attempt(&leaders, unrecorded, &step).await {
+        let attempted = match Attempt::new(self, &leaders, unrecorded).run(&step).await {
             Err(StoreError::Rejected { .. }) if leaders.len() > 1 => self.isolate(&leaders, unrecorded).await,
             Err(error @ StoreError::Rejected { .. }) if leaders.len() == 1 => {
                 let id = leaders[0].event.id();
@@ -223,7 +219,8 @@ where
                 outcomes.insert(id, still_open(delivery, unrecorded));
                 continue;
             }
-            match self.attempt(std::slice::from_ref(delivery), unrecorded, &|_| None).await {
+            let attempt = Attempt::new(self, std::slice::from_ref(delivery), unrecorded);
+            match attempt.run(&|_| None).await {
                 Ok(one) => {
                     outcomes.extend(one.outcomes);
                     interruption = one.interruption;

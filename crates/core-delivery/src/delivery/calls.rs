@@ -25,6 +25,15 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Permit(SemaphoreGuardArc);
 
+/// What the other side said of the load when it answered a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Nothing: it can bear it.
+    Bearable,
+    /// It asked for a pause.
+    TooMuch,
+}
+
 impl Calls {
     /// At most this many calls at a time; at least one.
     pub fn new(most: usize) -> Self {
@@ -43,10 +52,10 @@ impl Calls {
         Permit(self.permits.acquire_arc().await)
     }
 
-    /// A call has ended. `throttled`: the other side asked for a pause.
-    pub(super) fn ended(&self, Permit(permit): Permit, throttled: bool) {
+    /// A call has ended.
+    pub(super) fn ended(&self, Permit(permit): Permit, load: Load) {
         let mut state = self.lock();
-        if throttled {
+        if load == Load::TooMuch {
             let lower = (state.limit / 2).max(1);
             state.excess += state.limit - lower;
             state.limit = lower;
@@ -88,11 +97,11 @@ mod tests {
     #[test]
     fn it_halves_when_throttled_and_grows_back_one_by_one() {
         let calls = Calls::new(8);
-        calls.ended(acquire(&calls).expect("free"), true);
+        calls.ended(acquire(&calls).expect("free"), Load::TooMuch);
         assert_eq!(calls.limit(), 4);
         let held: Vec<_> = std::iter::from_fn(|| acquire(&calls)).collect();
         assert_eq!(held.len(), 7, "permits that nobody used are withdrawn as they come back");
-        held.into_iter().for_each(|permit| calls.ended(permit, false));
+        held.into_iter().for_each(|permit| calls.ended(permit, Load::Bearable));
         let held: Vec<_> = std::iter::from_fn(|| acquire(&calls)).collect();
         assert_eq!(held.len(), calls.limit());
         assert_eq!(calls.limit(), 5, "seven successes at a limit of four");
@@ -102,7 +111,7 @@ mod tests {
     fn one_call_is_always_allowed() {
         let calls = Calls::new(2);
         for _ in 0..5 {
-            calls.ended(acquire(&calls).expect("one is left"), true);
+            calls.ended(acquire(&calls).expect("one is left"), Load::TooMuch);
         }
         assert_eq!(calls.limit(), 1);
         assert!(acquire(&calls).is_some());
@@ -118,15 +127,15 @@ mod tests {
                 if take {
                     held.extend(acquire(&calls));
                 } else if let Some(permit) = held.pop() {
-                    calls.ended(permit, throttled);
+                    calls.ended(permit, if throttled { Load::TooMuch } else { Load::Bearable });
                 }
                 prop_assert!((1..=16).contains(&calls.limit()));
             }
-            held.into_iter().for_each(|permit| calls.ended(permit, true));
+            held.into_iter().for_each(|permit| calls.ended(permit, Load::TooMuch));
             // What was not in use when the limit fell is withdrawn at its next use.
             for _ in 0..64 {
                 if let Some(permit) = acquire(&calls) {
-                    calls.ended(permit, true);
+                    calls.ended(permit, Load::TooMuch);
                 }
             }
             let free: Vec<_> = std::iter::from_fn(|| acquire(&calls)).collect();

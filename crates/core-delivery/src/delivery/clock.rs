@@ -4,14 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::channel::oneshot;
-use futures::future::FutureExt;
-
 use crate::event::{Event, UnixMillis};
-use crate::ports::{EventHandler, StoreError, UnitOfWorkFactory, error_chain};
+use crate::ports::{EventHandler, UnitOfWorkFactory, error_chain};
 
 use super::backoff::{Backoff, jitter};
 use super::consumer::Pipeline;
+use super::question::ask;
 
 /// Clocks that are further apart than this disagree.
 pub const CLOCKS_APART: Duration = Duration::from_secs(60);
@@ -43,7 +41,9 @@ where
 {
     let (mut failures, mut at_once) = (0, true);
     loop {
-        let wait = match ask(pipeline).await.map(|store| check_clocks(pipeline.runtime.now(), store)) {
+        let store = Arc::clone(&pipeline.batch.store);
+        let asked = ask(&*pipeline.runtime, "clock", async move { store.now().await });
+        let wait = match asked.await.map(|store| check_clocks(pipeline.runtime.now(), store)) {
             Ok(Ok(())) => {
                 pipeline.health.clear(PLACE);
                 return at_once;
@@ -65,21 +65,6 @@ where
         };
         pipeline.runtime.sleep(wait).await;
     }
-}
-
-/// Asks in a task of its own: a query that is dropped half-way would cost a pooled session.
-async fn ask<E, F, H>(pipeline: &Pipeline<E, F, H>) -> Result<UnixMillis, StoreError>
-where
-    E: Event,
-    F: UnitOfWorkFactory,
-    H: EventHandler<E, F::Unit>,
-{
-    let (told, answer) = oneshot::channel();
-    let store = Arc::clone(&pipeline.batch.store);
-    // The lane may have been lost meanwhile.
-    let question = async move { drop(told.send(store.now().await)) };
-    pipeline.runtime.spawn("clock", question.boxed());
-    answer.await.unwrap_or_else(|oneshot::Canceled| Err(StoreError::unavailable("the question was not answered")))
 }
 
 #[cfg(test)]

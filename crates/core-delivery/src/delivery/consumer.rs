@@ -15,7 +15,7 @@ use futures::{pin_mut, select_biased};
 use crate::event::Event;
 use crate::ports::{
     Arrival, EventDecoder, EventHandler, Publisher, RecordStream, Runtime, StreamControl, StreamError, StreamEvent,
-    UnitOfWorkFactory,
+    UnitOfWorkFactory, panic_text,
 };
 use crate::record::{Assignment, Epoch, LaneId};
 
@@ -26,7 +26,6 @@ use super::health::Health;
 use super::lane::Lane;
 use super::lane_driver::{Exit, Input, LaneDriver};
 use super::metrics::DeliveryMetrics;
-use super::perform::panic_text;
 use super::storm::{StormGuard, StormLimits};
 use super::topology::{Stage, Topology};
 
@@ -209,7 +208,8 @@ where
         let driver = LaneDriver::new(Arc::clone(&self.pipeline), assignment.clone(), arrival, lane, received);
         let (told, ended) = (self.told.clone(), assignment.clone());
         let task = async move {
-            let exit = AssertUnwindSafe(driver.run()).catch_unwind().await.map_err(|panic| panic_text(&*panic));
+            let exit = AssertUnwindSafe(driver.run()).catch_unwind().await;
+            let exit = exit.map_err(|panic| panic_text(&*panic).to_owned());
             // The consumer may be gone; then nobody is left to tell.
             drop(told.unbounded_send(Ended { assignment: ended, exit }));
         };

@@ -3,21 +3,21 @@
 
 use crate::headers::without_foreign_headers;
 use crate::ports::{PublishError, Publisher, Runtime, error_chain};
-use crate::record::{LaneId, OutgoingRecord};
+use crate::record::{Assignment, OutgoingRecord};
 
 use super::backoff::{Backoff, jitter};
-use super::health::Health;
+use super::health::{Health, Place};
 use super::metrics::DeliveryMetrics;
 
 /// Health's entry of this courier: gone with it, whatever becomes of the copy.
 struct Trouble<'a> {
     health: &'a Health,
-    place: String,
+    place: Place,
 }
 
 impl Drop for Trouble<'_> {
     fn drop(&mut self) {
-        self.health.clear(&self.place);
+        self.health.clear(self.place.clone());
     }
 }
 
@@ -27,10 +27,10 @@ pub(super) async fn deliver(
     runtime: &dyn Runtime,
     health: &Health,
     metrics: &DeliveryMetrics,
-    from: &LaneId,
+    from: &Assignment,
     mut copy: OutgoingRecord,
 ) {
-    let trouble = Trouble { health, place: format!("copies to {} of {from}", copy.topic) };
+    let trouble = Trouble { health, place: Place::of(from, format!("copies to {} of {}", copy.topic, from.lane)) };
     let mut failures = 0;
     let mut cut = false;
     while let Err(error) = publisher.publish(&copy).await {
@@ -46,7 +46,7 @@ pub(super) async fn deliver(
         if failures == 1 {
             tracing::warn!(topic = %copy.topic, error = reason, "copy not acknowledged, its offset waits");
         }
-        health.report(trouble.place.as_str(), reason);
+        health.report(trouble.place.clone(), reason);
         runtime.sleep(Backoff::INFRASTRUCTURE.delay(failures, jitter())).await;
     }
     if failures > 0 {

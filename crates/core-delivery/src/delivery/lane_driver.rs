@@ -18,18 +18,16 @@ use crate::headers::Journey;
 use crate::ports::{Arrival, ErrorClass, EventHandler, StoreError, StoredPosition, UnitOfWorkFactory};
 use crate::record::{Assignment, Committable, Record};
 
-use super::backoff::{Backoff, jitter};
-use super::batch::{BatchReport, Interruption, Outcome, PositionPlan, Unrecorded};
+use super::batch::{BatchReport, Unrecorded};
 use super::clock::until_clocks_agree;
 use super::consumer::Pipeline;
 use super::courier;
 use super::lane::{Admitted, Delivery, Lane};
-use super::lane_start::{ask, start_lane};
+use super::lane_start::{start_lane, tell};
 use super::perform::Performed;
 use super::routing::dispatch;
-use super::start::of_log;
-use super::storm::Call;
-use super::verdict::{Failure, Halt, Verdict};
+use super::start::Alarm;
+use super::verdict::{Failure, Verdict};
 use super::watermark::Ticket;
 
 /// How long settled records may wait for a unit that stores their position along with something else.
@@ -82,6 +80,8 @@ where
     stored: Option<Committable>,
     /// What the store holds does not describe this log: the next position replaces it, even by a lower one.
     stored_is_void: bool,
+    /// An alarm about the start that waits for the first record to show it.
+    suspicion: Option<Alarm>,
     /// Runs while settled records wait for a unit that stores their position.
     store_soon: Option<BoxFuture<'static, ()>>,
     /// Completes when the stored position of an idle lane was looked at again.
@@ -143,6 +143,7 @@ where
             lane,
             stored: None,
             stored_is_void: false,
+            suspicion: None,
             store_soon: None,
             look: pending().boxed(),
             inputs,
@@ -164,12 +165,13 @@ where
         let exit = match started {
             Ok(started) => {
                 (self.stored, self.stored_is_void) = (started.stored, started.stored_is_void);
+                self.suspicion = started.suspicion;
                 self.look_later();
                 self.drive().await
             }
             Err(exit) => exit,
         };
-        self.pipeline.health.clear(&self.lane.id().to_string());
+        self.pipeline.health.clear(&self.assignment);
         exit
     }
 
@@ -266,6 +268,11 @@ where
     }
 
     fn admit(&mut self, record: Record) {
+        if let (Some(alarm), Some(stored)) = (self.suspicion.take(), self.stored)
+            && alarm.is_shown_by(record.offset)
+        {
+            tell(&self.pipeline, &self.assignment, alarm, stored);
+        }
         let decoded = self.pipeline.decoder.decode(&record);
         let admitted = self.lane.admit(record, decoded, self.pipeline.runtime.now());
         self.admitted(admitted);
@@ -298,7 +305,7 @@ where
         let now = pipeline.runtime.now();
         let sent = dispatch(&pipeline.settings.topology, self.lane.stage(), record, journey, failure, now);
         let judged_by_the_clock = (failure.class == ErrorClass::FROM_THE_FUTURE).then(|| record.clone());
-        let from = self.lane.id().clone();
+        let from = self.assignment.clone();
         self.copies.push(
             async move {
                 if let Some(record) = judged_by_the_clock

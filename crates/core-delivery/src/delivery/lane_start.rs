@@ -1,9 +1,10 @@
 //! Finds out where a lane starts: asks the store, decides, tells the stream and whoever is on call. Unreachable is not
 //! unknown: it asks until it has an answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::channel::{mpsc, oneshot};
+use futures::channel::mpsc;
 use futures::future::FutureExt;
 use futures::select_biased;
 use futures::stream::StreamExt;
@@ -15,6 +16,7 @@ use crate::record::{Assignment, Committable};
 use super::backoff::{Backoff, jitter};
 use super::consumer::Pipeline;
 use super::lane_driver::{Exit, Input};
+use super::question::ask;
 use super::start::{Alarm, Start, start};
 
 /// How often a refused lane looks whether an operator has said where it starts.
@@ -27,6 +29,8 @@ pub(super) struct Started {
     pub(super) stored: Option<Committable>,
     /// What the store holds does not describe this log any more.
     pub(super) stored_is_void: bool,
+    /// What the first record has to show before it is told.
+    pub(super) suspicion: Option<Alarm>,
 }
 
 /// Starts the lane, or says how it ended before that.
@@ -44,25 +48,26 @@ where
     let place = assignment.lane.to_string();
     let mut failures = 0;
     loop {
-        let asked = ask(pipeline, assignment);
+        let asked = stored_positions(pipeline, assignment);
         let answer = select_biased! {
             ended = ended(inputs).fuse() => return Err(ended),
             answer = asked.fuse() => answer,
         };
         let wait = match answer.map(|positions| start(arrival, &positions)) {
             Ok(Start::At { position, stored, alarm }) => {
-                if let Some(alarm) = alarm {
+                let suspicion = alarm.filter(|alarm| matches!(alarm, Alarm::StoreIsBehind { .. }));
+                if let (Some(alarm), None) = (alarm, suspicion) {
                     tell(pipeline, assignment, alarm, position);
                 }
                 tracing::debug!(lane = %place, position = position.0, "lane starts");
-                pipeline.health.clear(&place);
+                pipeline.health.clear(assignment);
                 pipeline.control.start(assignment, position);
                 if arrival.committed != Some(position) && stored.is_some_and(|stored| position <= stored) {
                     // Kafka hears of it now: if nothing more is delivered, nothing else would tell it.
                     pipeline.control.progress(assignment, Progress { position, records: 0, bytes: 0 });
                 }
                 let stored_is_void = matches!(alarm, Some(Alarm::PastTheEnd { .. }));
-                return Ok(Started { stored, stored_is_void });
+                return Ok(Started { stored, stored_is_void, suspicion });
             }
             Ok(Start::Refused { committed }) => {
                 let reason = format!(
@@ -75,7 +80,7 @@ where
                     tracing::error!(lane = %place, error = reason, "lane not started");
                 }
                 failures += 1;
-                pipeline.health.report(&*place, reason);
+                pipeline.health.report(assignment, reason);
                 REFUSED_AGAIN
             }
             Err(error) => {
@@ -84,7 +89,7 @@ where
                 if failures == 1 {
                     tracing::warn!(lane = %place, error = reason, "position unknown, lane waits");
                 }
-                pipeline.health.report(&*place, reason);
+                pipeline.health.report(assignment, reason);
                 Backoff::INFRASTRUCTURE.delay(failures, jitter())
             }
         };
@@ -95,8 +100,8 @@ where
     }
 }
 
-/// Asks the store in a task of its own: a query that is dropped half-way would cost a pooled session.
-pub(super) fn ask<E, F, H>(
+/// What the store holds of the lane.
+pub(super) fn stored_positions<E, F, H>(
     pipeline: &Pipeline<E, F, H>,
     assignment: &Assignment,
 ) -> impl Future<Output = Result<Vec<StoredPosition>, StoreError>> + Send + 'static + use<E, F, H>
@@ -105,17 +110,9 @@ where
     F: UnitOfWorkFactory,
     H: EventHandler<E, F::Unit>,
 {
-    let (told, answer) = oneshot::channel();
-    let store = std::sync::Arc::clone(&pipeline.batch.store);
+    let store = Arc::clone(&pipeline.batch.store);
     let (group, lane) = (pipeline.settings.topology.group.clone(), assignment.lane.clone());
-    let question = async move {
-        // The lane may have been lost meanwhile.
-        drop(told.send(store.positions(&group, &lane).await));
-    };
-    pipeline.runtime.spawn("position", question.boxed());
-    answer.map(|answer| {
-        answer.unwrap_or_else(|oneshot::Canceled| Err(StoreError::unavailable("the question was not answered")))
-    })
+    ask(&*pipeline.runtime, "position", async move { store.positions(&group, &lane).await })
 }
 
 /// Completes when the lane is to end. Cancel safe.
@@ -130,7 +127,13 @@ async fn ended(inputs: &mut mpsc::UnboundedReceiver<Input>) -> Exit {
     }
 }
 
-fn tell<E, F, H>(pipeline: &Pipeline<E, F, H>, assignment: &Assignment, alarm: Alarm, position: Committable) {
+/// Tells whoever is on call. `position` is where the lane starts.
+pub(super) fn tell<E, F, H>(
+    pipeline: &Pipeline<E, F, H>,
+    assignment: &Assignment,
+    alarm: Alarm,
+    position: Committable,
+) {
     let lane = &assignment.lane;
     pipeline.metrics.start_alarm(alarm);
     match alarm {
@@ -141,7 +144,7 @@ fn tell<E, F, H>(pipeline: &Pipeline<E, F, H>, assignment: &Assignment, alarm: A
         Alarm::Expired { position: wanted } => tracing::error!(%lane, wanted = wanted.0, position = position.0,
             "records expired before they were consumed, lane starts at the first one left"),
         Alarm::StoreIsBehind { committed, stored } => tracing::warn!(%lane, committed = committed.0,
-            stored = stored.0, "the database is behind Kafka's offset, lane starts at the database's position; to \
+            stored = stored.0, "the database is behind Kafka's offset, lane started at the database's position; to \
             skip records on purpose use `positions set`"),
     }
 }

@@ -17,9 +17,9 @@ use futures::stream::{FuturesUnordered, StreamExt};
 
 use crate::claim::Claimed;
 use crate::event::{Event, EventId};
-use crate::ports::{Effect, ErrorClass, EventHandler, HandlerError, Runtime};
+use crate::ports::{Effect, ErrorClass, EventHandler, HandlerError, Runtime, panic_text};
 
-use super::calls::Calls;
+use super::calls::{Calls, Load};
 use super::verdict::{Failure, Halt, Retry};
 
 /// What became of a call.
@@ -172,12 +172,15 @@ where
         let permit = calls.acquire().await;
         started.store(true, Ordering::Release);
         if halted.load(Ordering::Relaxed) {
-            calls.ended(permit, false);
+            calls.ended(permit, Load::Bearable);
             return Performed::Halted(None);
         }
         let result = AssertUnwindSafe(handler.perform(&claimed)).catch_unwind().await;
-        let throttled = matches!(&result, Ok(Err(HandlerError::Transient { retry_after: Some(_), .. })));
-        calls.ended(permit, throttled);
+        let load = match &result {
+            Ok(Err(HandlerError::Transient { retry_after: Some(_), .. })) => Load::TooMuch,
+            _ => Load::Bearable,
+        };
+        calls.ended(permit, load);
         match result {
             Ok(Ok(receipt)) => Performed::Done(receipt),
             Ok(Err(error)) => match Failure::of_handler(error) {
@@ -202,10 +205,4 @@ fn panicked(event: EventId, panic: &(dyn std::any::Any + Send)) -> Failure {
         retry: Retry::After(None),
         effect: Effect::Unknown,
     }
-}
-
-/// The message of a panic.
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

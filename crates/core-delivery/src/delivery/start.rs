@@ -3,7 +3,7 @@
 //! nothing (D-11).
 
 use crate::ports::{Arrival, StoredPosition};
-use crate::record::{Committable, LogIdentity};
+use crate::record::{Committable, LogIdentity, Offset};
 
 /// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,9 @@ pub enum Alarm {
     /// The store has positions of another log of this name: the topic or the cluster was made anew.
     AnotherLog,
     /// The broker's position is ahead of the stored one: the database went back, or the group's offsets were moved
-    /// forward with Kafka's own tools, which does not skip anything here.
+    /// forward with Kafka's own tools, which does not skip anything here. Or there is no record between the two: the
+    /// broker's position follows over the ends of transactions, which the store never hears of. The first record that
+    /// is delivered [tells](Self::is_shown_by).
     StoreIsBehind {
         /// The broker's position.
         committed: Committable,
@@ -48,6 +50,16 @@ pub enum Alarm {
         /// The position.
         position: Committable,
     },
+}
+
+impl Alarm {
+    /// Whether an operator must hear of it, from the first record that is delivered after the start.
+    pub fn is_shown_by(&self, first: Offset) -> bool {
+        match self {
+            Self::StoreIsBehind { committed, .. } => first.0 < committed.0,
+            Self::AnotherLog | Self::PastTheEnd { .. } | Self::Expired { .. } => true,
+        }
+    }
 }
 
 /// Decides where a lane starts.
@@ -116,6 +128,14 @@ mod tests {
         let (committed, stored) = (Committable(60), Committable(50));
         let alarm = Some(Alarm::StoreIsBehind { committed, stored });
         assert_eq!(start(&arrival(Some(60)), &[row("t1", 50)]), at(50, Some(50), alarm));
+    }
+
+    #[test]
+    fn a_store_is_behind_if_there_is_a_record_that_it_has_not() {
+        let behind = Alarm::StoreIsBehind { committed: Committable(60), stored: Committable(50) };
+        assert!(behind.is_shown_by(Offset(50)) && behind.is_shown_by(Offset(59)));
+        assert!(!behind.is_shown_by(Offset(60)) && !behind.is_shown_by(Offset(61)), "only the ends of transactions");
+        assert!(Alarm::AnotherLog.is_shown_by(Offset(60)));
     }
 
     #[test]

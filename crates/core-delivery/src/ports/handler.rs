@@ -54,10 +54,9 @@ pub trait EventHandler<E: Event, U: Send>: Send + Sync + 'static {
     }
 
     /// Whether the application's tables know these events, whose claims have expired; one answer for each, in order.
-    /// A known event is a duplicate, an unknown one a dead letter: it is never guessed at (D-9).
-    async fn known(&self, unit: &mut U, events: &[Arc<E>]) -> Result<Vec<bool>, StoreError> {
+    async fn known(&self, unit: &mut U, events: &[Arc<E>]) -> Result<Vec<Knowledge>, StoreError> {
         let _ = unit;
-        Ok(vec![false; events.len()])
+        Ok(vec![Knowledge::Unknown; events.len()])
     }
 
     /// The effect outside of the store. Must be safe to repeat with the same event.
@@ -71,6 +70,15 @@ pub trait EventHandler<E: Event, U: Send>: Send + Sync + 'static {
 
     /// Writes the business change of the performed events, with one statement a table.
     async fn record(&self, unit: &mut U, done: &[(Claimed<E>, Self::Receipt)]) -> Result<(), StoreError>;
+}
+
+/// The answer of [`EventHandler::known`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Knowledge {
+    /// The application's tables show that the event was handled: a duplicate.
+    Handled,
+    /// They do not tell: a dead letter, for it is never guessed at (D-9).
+    Unknown,
 }
 
 /// The answer of [`EventHandler::admit`].

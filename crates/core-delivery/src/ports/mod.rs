@@ -9,9 +9,9 @@ mod stream;
 mod unit_of_work;
 
 pub use decoder::{DecodeError, Decoded, EventDecoder, IgnoreReason};
-pub use handler::{Admission, Effect, ErrorClass, EventHandler, HandlerError, Refusal};
+pub use handler::{Admission, Effect, ErrorClass, EventHandler, HandlerError, Knowledge, Refusal};
 pub use publisher::{PublishError, Publisher};
-pub use runtime::Runtime;
+pub use runtime::{Runtime, panic_text};
 pub use stream::{Arrival, Progress, RecordStream, StreamControl, StreamError, StreamEvent};
 pub use unit_of_work::{
     BoxError, PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory, error_chain,

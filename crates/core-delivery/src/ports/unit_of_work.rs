@@ -59,7 +59,8 @@ pub trait UnitOfWork: Send + Sized + 'static {
     /// Takes claims of this unit back, in the same transaction.
     async fn release(&mut self, keys: &[DedupKey]) -> Result<(), StoreError>;
 
-    /// Moves a lane's position. If the store does not hold `from`, it went back to an earlier state, or another owner
+    /// Moves a lane's position. A lane that another open unit moves is waited for, and what that one left is what counts.
+    /// If the store does not hold `from`, it went back to an earlier state, or another owner
     /// of the lane writes: [`StoreError::Moved`], and the unit cannot commit any more (D-11).
     async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError>;
 

@@ -1,10 +1,15 @@
 //! The contract of a store: every implementation of the unit of work runs it, on its real component.
 
+mod expiry;
+mod positions;
+
 use futures::join;
 
 use crate::claim::{Claim, ConsumerGroup, DedupKey};
 use crate::event::EventId;
 use crate::ports::{UnitOfWork, UnitOfWorkFactory};
+
+pub use expiry::expiry_contract;
 
 use Claim::{AlreadyProcessed, Fresh};
 
@@ -19,6 +24,8 @@ pub async fn store_contract<F: UnitOfWorkFactory>(store: &F) {
     a_claim_waits_for_an_open_unit_that_commits(store).await;
     a_claim_waits_for_an_open_unit_that_is_dropped(store).await;
     nothing_to_claim_is_no_error(store).await;
+    the_clock_answers_and_does_not_go_back(store).await;
+    positions::keep_the_contract(store).await;
 }
 
 fn keys(count: usize) -> Vec<DedupKey> {
@@ -26,6 +33,11 @@ fn keys(count: usize) -> Vec<DedupKey> {
     let mut keys: Vec<_> = (0..count).map(|_| DedupKey::new(EventId::generate(), group.clone())).collect();
     keys.sort();
     keys
+}
+
+/// A group that no other run of the contract has used.
+fn new_group() -> ConsumerGroup {
+    ConsumerGroup::new(format!("contract {}", EventId::generate()))
 }
 
 async fn open<F: UnitOfWorkFactory>(store: &F) -> F::Unit {
@@ -111,4 +123,10 @@ async fn nothing_to_claim_is_no_error<F: UnitOfWorkFactory>(store: &F) {
     assert_eq!(claim(&mut unit, &[]).await, []);
     unit.release(&[]).await.expect("nothing is released");
     commit(unit).await;
+}
+
+async fn the_clock_answers_and_does_not_go_back<F: UnitOfWorkFactory>(store: &F) {
+    let first = store.now().await.expect("the store's clock");
+    let second = store.now().await.expect("the store's clock");
+    assert!(first <= second, "{first:?} was followed by {second:?}");
 }

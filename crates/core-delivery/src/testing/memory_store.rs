@@ -23,7 +23,10 @@ struct State {
     units: u64,
     claims: BTreeMap<DedupKey, Holder>,
     positions: HashMap<(ConsumerGroup, LaneId), StoredPosition>,
+    /// The unit that moves each lane which is being moved.
+    moving: HashMap<(ConsumerGroup, LaneId), u64>,
     floor: Option<EventId>,
+    floors: HashMap<ConsumerGroup, EventId>,
     clock: UnixMillis,
     lines: Vec<String>,
     waiting: Vec<oneshot::Sender<()>>,
@@ -80,6 +83,11 @@ impl MemoryStore {
         let mut state = self.lock();
         state.floor = Some(floor);
         state.claims.retain(|key, _| key.event_id() >= floor);
+    }
+
+    /// From now on ids of the group below the floor are not claimed; the claims below it are still there.
+    pub fn raise_floor(&self, group: &ConsumerGroup, floor: EventId) {
+        self.lock().floors.insert(group.clone(), floor);
     }
 
     /// The stored position of a lane.
@@ -178,7 +186,9 @@ impl MemoryUnit {
             let freed = {
                 let mut state = self.store.lock();
                 match state.claims.get(key) {
-                    None if state.floor.is_some_and(|floor| key.event_id() < floor) => return Claim::Expired,
+                    None if Some(key.event_id()) < state.floor.max(state.floors.get(key.group()).copied()) => {
+                        return Claim::Expired;
+                    }
                     None => {
                         state.claims.insert(key.clone(), Holder::Open(self.id));
                         return Claim::Fresh;
@@ -192,6 +202,30 @@ impl MemoryUnit {
                 }
             };
             // The sender is dropped when a unit ends; the key is then looked at again.
+            match freed.await {
+                Ok(()) | Err(oneshot::Canceled) => {}
+            }
+        }
+    }
+
+    /// Waits until no other open unit moves the lane, and lets none move it until this one has ended.
+    async fn hold_lane(&self, step: &PositionStep) {
+        let lane = (step.group.clone(), step.lane.clone());
+        loop {
+            let freed = {
+                let mut state = self.store.lock();
+                match state.moving.get(&lane) {
+                    Some(unit) if *unit != self.id => {
+                        let (wake, freed) = oneshot::channel();
+                        state.waiting.push(wake);
+                        freed
+                    }
+                    _ => {
+                        state.moving.insert(lane, self.id);
+                        return;
+                    }
+                }
+            };
             match freed.await {
                 Ok(()) | Err(oneshot::Canceled) => {}
             }
@@ -222,6 +256,7 @@ impl UnitOfWork for MemoryUnit {
 
     async fn advance(&mut self, step: &PositionStep) -> Result<(), StoreError> {
         self.strike(Operation::Advance)?;
+        self.hold_lane(step).await;
         let found = self.store.position(&step.group, &step.lane);
         if found != step.from {
             self.failed = true;
@@ -252,6 +287,7 @@ impl Drop for MemoryUnit {
     fn drop(&mut self) {
         let mut state = self.store.lock();
         state.claims.retain(|_, holder| *holder != Holder::Open(self.id));
+        state.moving.retain(|_, unit| *unit != self.id);
         state.waiting.clear();
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::claim::{Claimed, History};
 
-pub use contract::store_contract;
+pub use contract::{expiry_contract, store_contract};
 pub use memory_publisher::MemoryPublisher;
 pub use memory_store::{MemoryStore, MemoryUnit, Operation};
 pub use scripted_stream::{Script, ScriptedStream};

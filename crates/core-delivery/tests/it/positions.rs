@@ -1,13 +1,18 @@
 //! Positions in the store: kept with the outcomes, ahead of Kafka's offsets, and believed when the two differ (D-11).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use core_delivery::claim::{ConsumerGroup, DedupKey};
 use core_delivery::ports::{StoreError, StoredPosition};
 use core_delivery::record::{Assignment, Committable, LaneId};
 use core_delivery::testing::{MemoryStore, Operation, Script};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use crate::support::{Scripted, World, note, raw, record};
+use crate::support::{Act, Scripted, World, note, raw, record};
 
 fn group() -> ConsumerGroup {
     ConsumerGroup::new("g")
@@ -94,6 +99,37 @@ async fn a_database_that_went_back_is_caught_up() {
     world.stop().await.expect("it stops clean");
 }
 
+/// The same while a unit of the lane is open, so that no look of an idle lane can notice: the compare-and-set of that
+/// very unit does, long before the lane would look.
+#[tokio::test(start_paused = true)]
+async fn a_database_that_went_back_under_a_busy_lane_is_noticed_by_its_unit() {
+    let (handler, go_on) = (Scripted::default(), Arc::new(Notify::new()));
+    let notes = [note(1, "a"), note(2, "b"), note(3, "c")];
+    handler.script(&notes[2], &[Act::Wait(Arc::clone(&go_on)), Act::Succeed]);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    for (offset, note) in notes[..2].iter().enumerate() {
+        world.script.deliver(&lane, vec![record(offset as i64, note)]);
+        world.until_position(&lane.lane, offset as i64 + 1).await;
+    }
+    let busy_since = Instant::now();
+    world.script.deliver(&lane, vec![record(2, &notes[2])]);
+    world.until("the call", || world.handler.performed().len() == 3).await;
+    world.store.set_position(&group(), &lane.lane, stored(1));
+    world.store.forget(&DedupKey::new(notes[1].id, group()), "note-2");
+    go_on.notify_one();
+
+    world.until("the restart", || world.script.restarted(&lane).is_some()).await;
+    assert!(busy_since.elapsed() < Duration::from_secs(5), "noticed after {:?}", busy_since.elapsed());
+    assert_eq!(world.store.lines(), ["note-1"], "the unit that met the difference left nothing");
+    let again = world.script.restarted(&lane).expect("it was restarted");
+    assert_eq!(started(&world, &again).await, 1);
+    world.script.deliver(&again, vec![record(1, &notes[1]), record(2, &notes[2])]);
+    world.until_position(&lane.lane, 3).await;
+    assert_eq!(world.store.lines(), ["note-1", "note-2", "note-3"]);
+    world.stop().await.expect("it stops clean");
+}
+
 /// The same, and nothing more is delivered that would run into the difference.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_went_back_under_an_idle_lane_is_noticed() {
@@ -121,6 +157,52 @@ async fn a_database_restored_while_the_consumer_was_away_is_caught_up() {
     assert_eq!(started(&world, &lane).await, 5);
     world.until_position(&lane.lane, 5).await;
     world.stop().await.expect("it stops clean");
+}
+
+/// Kafka's offset stands behind the ends of transactions where nothing is unsettled, and the store's behind the last
+/// record: that is no difference. Whether there is a record in between is seen when it is read.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_behind_by_no_record_raises_no_alarm() {
+    for (first, alarms) in [(9, 0), (8, 1)] {
+        let recorder = Alarms::default();
+        let _guard = metrics::set_default_local_recorder(&recorder);
+        let store = MemoryStore::default();
+        let lane = LaneId { topic: core_delivery::record::Topic::new("orders"), partition: 0 };
+        store.set_position(&group(), &lane, stored(5));
+        let world = World::start_with(store, Scripted::default());
+        let lane = world.script.assign_with("orders", 0, Script::arrival(Some(9)));
+        assert_eq!(started(&world, &lane).await, 5);
+        world.script.deliver(&lane, vec![record(first, &note(1, "a")), record(10, &note(2, "a"))]);
+        world.until_position(&lane.lane, 11).await;
+        assert_eq!(recorder.0.load(Ordering::Relaxed), alarms, "first record at {first}");
+        world.stop().await.expect("it stops clean");
+    }
+}
+
+/// Counts the alarms about stores that are behind, of all metrics.
+#[derive(Default)]
+struct Alarms(Arc<AtomicU64>);
+
+impl Recorder for Alarms {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let behind = key.labels().any(|label| label.key() == "kind" && label.value() == "store_is_behind");
+        match behind {
+            true => Counter::from_arc(Arc::clone(&self.0)),
+            false => Counter::noop(),
+        }
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
 }
 
 /// An operator's reset backwards: what is applied again is a duplicate, and the stored position does not go back.

@@ -11,7 +11,8 @@ use core_delivery::claim::{Claimed, ConsumerGroup};
 use core_delivery::delivery::{Consumer, ConsumerError, ConsumerSettings, Health, StormLimits, Tier, Topology};
 use core_delivery::event::{Event, EventId, UnixMillis};
 use core_delivery::ports::{
-    DecodeError, Decoded, Effect, ErrorClass, EventDecoder, EventHandler, HandlerError, Refusal, Runtime, StoreError,
+    DecodeError, Decoded, Effect, ErrorClass, EventDecoder, EventHandler, HandlerError, Knowledge, Refusal, Runtime,
+    StoreError,
 };
 use core_delivery::record::{Committable, LaneId, Offset, Record, Topic};
 use core_delivery::testing::{MemoryPublisher, MemoryStore, MemoryUnit, Script, ScriptedStream};
@@ -142,9 +143,13 @@ impl Scripted {
 impl EventHandler<Note, MemoryUnit> for Scripted {
     type Receipt = String;
 
-    async fn known(&self, _unit: &mut MemoryUnit, events: &[Arc<Note>]) -> Result<Vec<bool>, StoreError> {
+    async fn known(&self, _unit: &mut MemoryUnit, events: &[Arc<Note>]) -> Result<Vec<Knowledge>, StoreError> {
         let known = self.known.lock().unwrap();
-        Ok(events.iter().map(|event| known.contains(&event.text)).collect())
+        let knowledge = |event: &Arc<Note>| match known.contains(&event.text) {
+            true => Knowledge::Handled,
+            false => Knowledge::Unknown,
+        };
+        Ok(events.iter().map(knowledge).collect())
     }
 
     async fn perform(&self, event: &Claimed<Note>) -> Result<String, HandlerError> {

@@ -73,13 +73,20 @@ async fn session(pool: &PgPool) -> sqlx::Result<PgConnection> {
     Ok(session)
 }
 
-/// The turn to remove claims.
-struct Turn {
+/// Rests after a piece of work for three times as long as it took, so that a removal takes a quarter of one session
+/// at most, however much there is to remove.
+async fn rest_after(work: Duration) {
+    tokio::time::sleep(work * 3).await;
+}
+
+/// The turn to remove claims, or to keep others from it.
+pub(crate) struct Turn {
     session: PgConnection,
 }
 
 impl Turn {
-    async fn take(pool: &PgPool) -> Result<Option<Self>, StoreError> {
+    /// `None` if somebody else has it.
+    pub(crate) async fn take(pool: &PgPool) -> Result<Option<Self>, StoreError> {
         let taken = async {
             let mut session = session(pool).await?;
             let free: bool =
@@ -95,7 +102,7 @@ impl Turn {
 
     /// Unlocks before it closes, because the server notices the end of a session a moment later. The work is done, and
     /// what it did is known: a farewell that fails changes nothing about it.
-    async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         let unlock = sqlx::query("select pg_advisory_unlock($1)").bind(EXPIRY_LOCK);
         drop(unlock.execute(&mut self.session).await);
         drop(self.session.close().await);

@@ -8,8 +8,8 @@ use core_delivery::claim::{ConsumerGroup, DedupKey};
 use core_delivery::event::EventId;
 use core_delivery::ports::UnitOfWork;
 use infra_postgres::{
-    DroppedPartitions, Kept, KeptPartition, PartitionDay, Removal, Retention, advance_floor, drop_expired_partitions,
-    ensure_partitions,
+    DroppedPartitions, Kept, KeptPartition, Partition, PartitionDay, Removal, Retention, advance_floor,
+    drop_expired_partitions, ensure_partitions,
 };
 
 use crate::world::*;
@@ -27,12 +27,12 @@ async fn removed(world: &World, retention: Retention) -> DroppedPartitions {
     }
 }
 
-fn day(key: &DedupKey) -> PartitionDay {
-    PartitionDay::of(key.event_id().made_at())
+fn day(key: &DedupKey) -> Partition {
+    PartitionDay::of(key.event_id().made_at()).into()
 }
 
 fn kept(key: &DedupKey, reason: Kept) -> KeptPartition {
-    KeptPartition { day: day(key), reason }
+    KeptPartition { partition: day(key), reason }
 }
 
 fn needed_by(group: &str) -> Kept {
@@ -133,11 +133,29 @@ async fn a_floor_must_have_stood_for_the_grace_period() {
 async fn empty_days_go_when_they_are_old() {
     let world = World::new().await;
     let keys = [key_in_days(-9), key_in_days(-6)];
-    ensure_partitions(&world.maintenance, keys.iter().map(day)).await.expect("made");
+    let days = keys.iter().map(|key| PartitionDay::of(key.event_id().made_at()));
+    ensure_partitions(&world.maintenance, days).await.expect("made");
     assert_eq!(removed(&world, WEEK).await, DroppedPartitions { dropped: vec![day(&keys[0])], kept: vec![] });
     // With `back` as long as the retention, what is dropped is not made again.
     let plan = infra_postgres::PartitionPlan { back: 7, ahead: 0 };
     assert_eq!(ensure_partitions(&world.maintenance, plan.days(now())).await.expect("ensured"), 0);
+}
+
+/// Days long past share a partition, which goes as a whole.
+#[tokio::test]
+async fn a_partition_of_many_days_goes_when_the_floor_stands_above_all_of_them() {
+    let world = World::new().await;
+    let keys = aged(&world, GROUP, &[900, 500, 10]).await;
+    aged(&world, "analytics", &[500]).await;
+    advanced(&world, GROUP).await;
+    let outcome = removed(&world, WEEK).await;
+    assert_eq!(outcome.dropped.len(), 1, "{outcome:?}");
+    assert_eq!(outcome.kept[0].reason, needed_by("analytics"));
+    assert_eq!(world.claimed(&keys).await, [Expired, AlreadyProcessed, AlreadyProcessed]);
+    aged(&world, "analytics", &[9]).await;
+    advanced(&world, "analytics").await;
+    assert_eq!(removed(&world, WEEK).await.dropped.len(), 1);
+    assert_eq!(world.claimed(&keys).await, [Expired, Expired, AlreadyProcessed]);
 }
 
 /// A day that may go, a unit that is open beside it, and a removal that waits for the unit.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use core_delivery::claim::Claim::{AlreadyProcessed, Fresh};
 use core_delivery::ports::{StoreError, UnitOfWork, UnitOfWorkFactory};
 use infra_postgres::{PgSettings, PgStore, UnitLimits, connect, store_error};
+use sqlx::PgPool;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -128,8 +129,25 @@ async fn a_statement_whose_answer_never_comes_is_an_outage_within_its_limit() {
     assert_eq!(world.stored().await, 0);
 }
 
+/// The claim itself could hear its answers; who makes its partition cannot.
+#[tokio::test]
+async fn a_partition_whose_making_is_never_answered_is_an_outage_within_the_limit() {
+    let (world, network) = world_behind_a_network().await;
+    let store = PgStore::new(world.units.clone(), network.units.clone()).with_limits(LIMITS);
+    let keys = [key_in_days(-30)];
+    drop(network.units.acquire().await.expect("a session, before the answers stay away"));
+    until("it is back in the pool", || async { network.units.num_idle() == 1 }).await;
+    network.answers.send_replace(false);
+    let mut unit = store.begin().await.expect("begin");
+    assert_unavailable(soon(unit.claim(&keys)).await);
+    assert_conflict(unit.commit().await);
+}
+
+const LIMITS: UnitLimits = UnitLimits { statement: Duration::from_millis(300), commit: Duration::from_millis(300) };
+
 struct Network {
     store: PgStore,
+    units: PgPool,
     answers: watch::Sender<bool>,
 }
 
@@ -150,9 +168,8 @@ async fn world_behind_a_network() -> (World, Network) {
     let url = world.url.replace(&format!(":{port}/"), &format!(":{here}/"));
     assert_ne!(url, world.url, "TEST_DATABASE_URL names host and port");
     let units = connect(&PgSettings::new(url)).await.expect("connect");
-    let limits = UnitLimits { statement: Duration::from_millis(300), commit: Duration::from_millis(300) };
-    let store = PgStore::new(units, world.maintenance.clone()).with_limits(limits);
-    (world, Network { store, answers })
+    let store = PgStore::new(units.clone(), world.maintenance.clone()).with_limits(LIMITS);
+    (world, Network { store, units, answers })
 }
 
 async fn carry(client: TcpStream, server: TcpStream, answering: watch::Receiver<bool>) {

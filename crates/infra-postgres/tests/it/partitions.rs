@@ -1,11 +1,12 @@
 //! Partitions: there before they are needed, and made when they are not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use core_delivery::claim::Claim::{AlreadyProcessed, Fresh};
 use core_delivery::ports::{UnitOfWork, UnitOfWorkFactory};
 use futures::future::join_all;
-use infra_postgres::{PartitionDay, PartitionPlan, PgSettings, PgStore, connect, ensure_partitions};
+use infra_postgres::{MAINTENANCE_LOCK, PartitionDay, PartitionPlan, PgSettings, PgStore, connect, ensure_partitions};
 
 use crate::world::*;
 
@@ -21,7 +22,7 @@ async fn a_claim_without_partition_makes_it_and_succeeds_when_run_again() {
     // One connection for units: the partition must not need a second one.
     let world = World::with(|settings| PgSettings { max_connections: 1, ..settings }).await;
     let before = count(&world).await;
-    let keys = [key_in_days(-400), key_in_days(-399), key()];
+    let keys = [key_in_days(-50), key_in_days(-49), key()];
     let mut unit = world.begin().await;
     assert_conflict(unit.claim(&keys).await);
     assert_conflict(unit.commit().await);
@@ -67,7 +68,7 @@ async fn a_partition_is_made_beside_open_units() {
     assert_eq!(world.claimed(&[key_in_days(-60)]).await, [Fresh]);
 }
 
-const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
+const DAY: Duration = Duration::from_secs(86_400);
 
 #[tokio::test]
 async fn a_partition_that_cannot_be_made_is_the_error_of_the_claim() {
@@ -85,6 +86,109 @@ async fn a_partition_that_cannot_be_made_is_the_error_of_the_claim() {
 
 fn with_option(url: &str, option: &str) -> String {
     format!("{url}{}{option}", if url.contains('?') { '&' } else { '?' })
+}
+
+/// A producer with a wrong clock, or one that makes ids of its own: they may come from any day since 1970.
+#[tokio::test]
+async fn ids_of_every_age_cost_a_partition_a_year_and_not_one_a_day() {
+    let world = World::new().await;
+    let before = count(&world).await;
+    let spread = |step: i64| (1..800).map(move |number| key_in_days(-61 - number * step)).rev().collect::<Vec<_>>();
+    for keys in [spread(25), spread(23)] {
+        let mut unit = world.begin().await;
+        if unit.claim(&keys).await.is_err() {
+            drop(unit);
+            assert_eq!(world.claimed(&keys[..400]).await.len(), 400, "whatever was missing was made at once");
+            unit = world.begin().await;
+            unit.claim(&keys).await.expect("nothing is missing any more");
+        }
+        unit.commit().await.expect("commit");
+        assert_eq!(world.claimed(&keys).await, [AlreadyProcessed; 799]);
+    }
+    let made = count(&world).await - before;
+    assert!((54..=57).contains(&made), "{made} partitions for 54 years and a bit");
+}
+
+/// Then its days are made one by one, and no event waits for an operator.
+#[tokio::test]
+async fn a_foreign_partition_in_the_year_of_an_old_id_is_left_alone() {
+    let world = World::new().await;
+    let keys = [key_in_days(-700), key_in_days(-699)];
+    let own = format!(
+        "create table own_days partition of processed_event for values from ('{}') to ('{}')",
+        keys[1].event_id(),
+        key_in_days(-698).event_id()
+    );
+    world.run(own).await;
+    assert_eq!(world.claimed(&keys[1..]).await, [Fresh]);
+    // At least one of them is of the same year.
+    for days in [-705, -690] {
+        let mut unit = world.begin().await;
+        assert_conflict(unit.claim(&[key_in_days(days)]).await);
+        drop(unit);
+        assert_eq!(world.claimed(&[key_in_days(days)]).await, [Fresh]);
+    }
+}
+
+/// Its claims count as soon as one of its ids comes again, so no other partition may take its place.
+#[tokio::test]
+async fn a_detached_day_among_those_that_are_shared_keeps_its_place() {
+    let world = World::new().await;
+    let key = key_in_days(-500);
+    let name = PartitionDay::of(key.event_id().made_at()).name();
+    world
+        .run(format!(
+            "create table {name} (like processed_event including defaults including constraints); \
+             insert into {name} (event_id, consumer_group) values ('{}', '{GROUP}')",
+            key.event_id()
+        ))
+        .await;
+    for days in [-501, -499] {
+        let mut unit = world.begin().await;
+        drop(unit.claim(&[key_in_days(days)]).await);
+        drop(unit);
+        assert_eq!(world.claimed(&[key_in_days(days)]).await, [Fresh]);
+    }
+    let mut unit = world.begin().await;
+    assert_conflict(unit.claim(std::slice::from_ref(&key)).await);
+    drop(unit);
+    assert_eq!(world.claimed(&[key]).await, [AlreadyProcessed]);
+}
+
+#[tokio::test]
+async fn a_shared_partition_that_was_detached_is_taken_back_with_its_claims() {
+    let world = World::new().await;
+    let keys = aged(&world, GROUP, &[900, 500]).await;
+    let shared = "select inhrelid::regclass::text from pg_inherits where inhparent = 'processed_event'::regclass \
+                  and inhrelid::regclass::text like 'processed\\_event\\_p%\\_%'";
+    let names: Vec<String> = sqlx::query_scalar(shared).fetch_all(&world.maintenance).await.expect("names");
+    assert_eq!(names.len(), 2, "{names:?}");
+    for name in names {
+        world.run(format!("alter table processed_event detach partition {name}")).await;
+    }
+    let mut unit = world.begin().await;
+    assert_conflict(unit.claim(&keys).await);
+    drop(unit);
+    assert_eq!(world.claimed(&keys).await, [AlreadyProcessed; 2]);
+}
+
+/// Whatever its sessions are held to, the maker of partitions bounds its own waiting.
+#[tokio::test]
+async fn a_turn_that_does_not_come_is_a_conflict_in_time() {
+    let world = World::new().await;
+    let unbounded =
+        PgSettings { lock_timeout: Duration::ZERO, statement_timeout: Duration::ZERO, ..PgSettings::new(&world.url) };
+    let store = PgStore::new(world.units.clone(), connect(&unbounded).await.expect("connect"));
+    let mut holder = world.maintenance.acquire().await.expect("session");
+    sqlx::query("select pg_advisory_lock($1)").bind(MAINTENANCE_LOCK).execute(&mut *holder).await.expect("lock");
+    let mut unit = store.begin().await.expect("begin");
+    assert_conflict(soon(unit.claim(&[key_in_days(-30)])).await);
+    drop(unit);
+    holder.close().await.expect("closed");
+    let mut unit = store.begin().await.expect("begin");
+    assert_conflict(soon(unit.claim(&[key_in_days(-30)])).await);
+    drop(unit);
+    assert_eq!(world.claimed(&[key_in_days(-30)]).await, [Fresh]);
 }
 
 #[tokio::test]

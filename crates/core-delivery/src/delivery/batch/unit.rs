@@ -1,91 +1,167 @@
 //! One unit of work: claim, admit, perform, take back what failed, record, move the position, commit. It is run again
 //! while it collides with others, and decides nothing about a batch.
 
-use super::*;
+use std::collections::HashSet;
+use std::sync::Arc;
 
-impl<F, H> Batch<F, H>
+use crate::claim::{Claim, Claimed, DedupKey, History};
+use crate::delivery::backoff::{Backoff, jitter};
+use crate::delivery::lane::Delivery;
+use crate::delivery::perform::{Performance, Performed, perform};
+use crate::delivery::verdict::Failure;
+use crate::event::{Event, EventId};
+use crate::ports::{
+    Admission, Effect, ErrorClass, EventHandler, Knowledge, PositionStep, StoreError, UnitOfWork, UnitOfWorkFactory,
+};
+
+use super::{Attempted, Batch, Interruption, Outcome, Outcomes, Unrecorded, unperformed};
+
+/// How often a unit that collides with another one is run again before the lane pauses.
+const CONFLICT_TRIES: u32 = 5;
+
+/// Deliveries of distinct events, in delivered order, on their way through a unit.
+pub(super) struct Attempt<'a, E, F, H>
 where
+    E: Event,
     F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
 {
-    /// One unit, run again while it collides with others.
-    pub(super) async fn attempt<E>(
-        &self,
-        deliveries: &[&Delivery<E>],
-        unrecorded: &mut Unrecorded<H::Receipt>,
+    batch: &'a Batch<F, H>,
+    deliveries: &'a [&'a Delivery<E>],
+    unrecorded: &'a mut Unrecorded<H::Receipt>,
+    outcomes: Outcomes,
+}
+
+/// What a unit has to write when its calls have ended.
+struct Changes<E, R> {
+    /// Taken back are the reservations of events that certainly had no effect; the others keep theirs, so that
+    /// nothing else takes their place while it is not known what happened.
+    retracted: Vec<Claimed<E>>,
+    released: Vec<DedupKey>,
+    done: Vec<(Claimed<E>, R)>,
+}
+
+impl<'a, E, F, H> Attempt<'a, E, F, H>
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    pub(super) fn new(
+        batch: &'a Batch<F, H>,
+        deliveries: &'a [&'a Delivery<E>],
+        unrecorded: &'a mut Unrecorded<H::Receipt>,
+    ) -> Self {
+        Self { batch, deliveries, unrecorded, outcomes: Outcomes::new() }
+    }
+
+    /// One unit, run again while it collides with others. `step` is the move of the position that its outcomes allow.
+    pub(super) async fn run(
+        mut self,
         step: &(impl Fn(&Outcomes) -> Option<PositionStep> + Sync),
-    ) -> Result<Attempted, StoreError>
-    where
-        E: Event,
-        H: EventHandler<E, F::Unit>,
-    {
+    ) -> Result<Attempted, StoreError> {
         let mut failures = 0;
         loop {
-            match self.unit(deliveries, unrecorded, step).await {
+            match self.unit(step).await {
                 Err(StoreError::Conflict { .. }) if failures < CONFLICT_TRIES => {
                     failures += 1;
-                    self.runtime.sleep(Backoff::CONFLICT.delay(failures, jitter())).await;
+                    self.batch.runtime.sleep(Backoff::CONFLICT.delay(failures, jitter())).await;
                 }
                 result => return result,
             }
         }
     }
 
-    /// One unit of work over deliveries of distinct events, in delivered order.
-    async fn unit<E>(
-        &self,
-        deliveries: &[&Delivery<E>],
-        unrecorded: &mut Unrecorded<H::Receipt>,
+    async fn unit(
+        &mut self,
         step: &(impl Fn(&Outcomes) -> Option<PositionStep> + Sync),
-    ) -> Result<Attempted, StoreError>
-    where
-        E: Event,
-        H: EventHandler<E, F::Unit>,
-    {
-        let mut unit = self.store.begin().await?;
+    ) -> Result<Attempted, StoreError> {
+        let mut unit = self.batch.store.begin().await?;
         // An earlier run of this unit may have left calls behind.
-        let (mut outcomes, mut free) =
-            (Outcomes::with_capacity(deliveries.len()), Vec::with_capacity(deliveries.len()));
-        for &delivery in deliveries {
-            let held = unrecorded.holds(delivery.event.id(), delivery.event.key());
+        self.outcomes = Outcomes::with_capacity(self.deliveries.len());
+        let mut free = Vec::with_capacity(self.deliveries.len());
+        for &delivery in self.deliveries {
+            let held = self.unrecorded.holds(delivery.event.id(), delivery.event.key());
             if held.is_none() {
                 free.push(delivery);
             }
-            outcomes.insert(delivery.event.id(), held.unwrap_or(Outcome::Duplicate));
+            self.outcomes.insert(delivery.event.id(), held.unwrap_or(Outcome::Duplicate));
         }
-        let fresh = self.claim(&mut unit, &free, unrecorded, &mut outcomes).await?;
-        let admissions = if fresh.is_empty() { vec![] } else { self.handler.admit(&mut unit, &fresh).await? };
+        let fresh = self.claim(&mut unit, &free).await?;
+        let admissions = if fresh.is_empty() { vec![] } else { self.batch.handler.admit(&mut unit, &fresh).await? };
         assert_eq!(admissions.len(), fresh.len(), "admit answers for each event it was asked for");
 
-        let (mut to_perform, mut done, mut released) = (vec![], vec![], vec![]);
+        let mut changes = Changes { retracted: vec![], released: vec![], done: vec![] };
+        let to_perform = self.admitted(fresh, admissions, &mut changes);
+        let Batch { handler, calls, runtime, straggler_deadline, .. } = self.batch;
+        let performance = perform(handler, calls, runtime, *straggler_deadline, to_perform).await;
+        let interruption = self.performed(performance, &mut changes);
+
+        let step = step(&self.outcomes);
+        let stored = step.as_ref().map(|step| step.to);
+        let written = self.write(&mut unit, &mut changes, step).await;
+        let committed = match written {
+            Ok(()) => unit.commit().await,
+            Err(error) => {
+                drop(unit);
+                Err(error)
+            }
+        };
+        let outcomes = std::mem::take(&mut self.outcomes);
+        match committed {
+            Ok(()) => {
+                self.committed(&outcomes);
+                Ok(Attempted { outcomes, interruption, stored })
+            }
+            Err(error) => {
+                self.undone(outcomes, changes.done);
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes what the handler's admissions decide, and returns what is to be performed.
+    fn admitted(
+        &mut self,
+        fresh: Vec<Claimed<E>>,
+        admissions: Vec<Admission>,
+        changes: &mut Changes<E, H::Receipt>,
+    ) -> Vec<Claimed<E>> {
+        let mut to_perform = vec![];
         for (claimed, admission) in fresh.into_iter().zip(admissions) {
             let id = claimed.event().id();
             match admission {
                 Admission::Duplicate => {}
                 Admission::Refused(refusal) => {
-                    let failure = unperformed(Failure::refused(refusal), id, unrecorded);
-                    outcomes.insert(id, Outcome::Refused(failure));
-                    released.push(self.key(id));
+                    let failure = unperformed(Failure::refused(refusal), id, self.unrecorded);
+                    self.outcomes.insert(id, Outcome::Refused(failure));
+                    changes.released.push(self.batch.key(id));
                 }
-                Admission::Proceed => match unrecorded.receipts.remove(&id) {
+                Admission::Proceed => match self.unrecorded.receipts.remove(&id) {
                     Some(receipt) => {
-                        outcomes.insert(id, Outcome::Applied);
-                        done.push((claimed, receipt));
+                        self.outcomes.insert(id, Outcome::Applied);
+                        changes.done.push((claimed, receipt));
                     }
                     None => to_perform.push(claimed),
                 },
             }
         }
+        to_perform
+    }
 
-        // Taken back are the reservations of events that certainly had no effect; the others keep theirs, so that
-        // nothing else takes their place while it is not known what happened.
-        let (mut retracted, mut interruption) = (vec![], None);
-        let performance = perform(&self.handler, &self.calls, &self.runtime, self.straggler_deadline, to_perform).await;
+    /// Notes what became of the calls, and why intake must pause, if it must.
+    fn performed(
+        &mut self,
+        performance: Performance<E, H::Receipt>,
+        changes: &mut Changes<E, H::Receipt>,
+    ) -> Option<Interruption> {
+        let mut interruption = None;
         for (claimed, performed) in performance.ended {
             let id = claimed.event().id();
             let (outcome, effect) = match performed {
                 Performed::Done(receipt) => {
-                    outcomes.insert(id, Outcome::Applied);
-                    done.push((claimed, receipt));
+                    self.outcomes.insert(id, Outcome::Applied);
+                    changes.done.push((claimed, receipt));
                     continue;
                 }
                 Performed::Failed(failure) => {
@@ -94,81 +170,65 @@ where
                 }
                 Performed::Halted(halt) => {
                     let effect = halt.as_ref().map_or(Effect::None, |halt| halt.effect);
-                    self.doubts.note(id, effect);
+                    self.batch.doubts.note(id, effect);
                     interruption = interruption.or(halt.map(|halt| Interruption::Handler(halt.reason)));
                     (Outcome::Postponed, effect)
                 }
             };
-            outcomes.insert(id, outcome);
-            released.push(self.key(id));
+            self.outcomes.insert(id, outcome);
+            changes.released.push(self.batch.key(id));
             if effect == Effect::Never || effect == Effect::None && !claimed.history().in_doubt {
-                retracted.push(claimed);
+                changes.retracted.push(claimed);
             }
         }
         let straggling: HashSet<EventId> = performance.stragglers.iter().map(|straggler| straggler.event).collect();
         for claimed in performance.open {
             let id = claimed.event().id();
-            released.push(self.key(id));
+            changes.released.push(self.batch.key(id));
             if straggling.contains(&id) {
-                outcomes.insert(id, Outcome::Straggling);
+                self.outcomes.insert(id, Outcome::Straggling);
             } else {
-                outcomes.insert(id, Outcome::Postponed);
+                self.outcomes.insert(id, Outcome::Postponed);
                 if !claimed.history().in_doubt {
-                    retracted.push(claimed);
+                    changes.retracted.push(claimed);
                 }
             }
         }
-        unrecorded.stragglers.extend(performance.stragglers);
+        self.unrecorded.stragglers.extend(performance.stragglers);
+        interruption
+    }
 
-        let step = step(&outcomes);
-        let stored = step.as_ref().map(|step| step.to);
-        let written = self.write(&mut unit, &retracted, released, &done, step).await;
-        let committed = match written {
-            Ok(()) => unit.commit().await,
-            Err(error) => {
-                drop(unit);
-                Err(error)
-            }
-        };
-        if let Err(error) = committed {
-            let receipts = done.into_iter().map(|(claimed, receipt)| (claimed.event().id(), receipt));
-            unrecorded.receipts.extend(receipts);
-            // Its failures are forgotten and tried again, but not that one of them may have had an effect.
-            for (id, outcome) in outcomes {
-                if let Outcome::Failed(failure) = outcome {
-                    self.doubts.note(id, failure.effect);
-                }
-            }
-            return Err(error);
-        }
+    /// Everything is stored: a receipt of an event that turned out to be a duplicate is not needed any more, and a doubt
+    /// about one that ended is settled.
+    fn committed(&mut self, outcomes: &Outcomes) {
         let ended = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Applied | Outcome::Duplicate));
         for (id, _) in ended {
-            // A receipt of an event that turned out to be a duplicate, a doubt that is settled.
-            unrecorded.receipts.remove(id);
-            self.doubts.take(*id);
+            self.unrecorded.receipts.remove(id);
+            self.batch.doubts.take(*id);
         }
-        Ok(Attempted { outcomes, interruption, stored })
+    }
+
+    /// Nothing is stored: what was performed is kept for a later unit. Failures are forgotten and tried again, but not
+    /// that one of them may have had an effect.
+    fn undone(&mut self, outcomes: Outcomes, done: Vec<(Claimed<E>, H::Receipt)>) {
+        let receipts = done.into_iter().map(|(claimed, receipt)| (claimed.event().id(), receipt));
+        self.unrecorded.receipts.extend(receipts);
+        for (id, outcome) in outcomes {
+            if let Outcome::Failed(failure) = outcome {
+                self.batch.doubts.note(id, failure.effect);
+            }
+        }
     }
 
     /// Claims the events, notes the outcome of those that have expired, and returns the proofs of the fresh ones in
     /// delivered order. Only the keys of the statement are sorted, so that two units cannot deadlock.
-    async fn claim<E>(
-        &self,
-        unit: &mut F::Unit,
-        deliveries: &[&Delivery<E>],
-        unrecorded: &mut Unrecorded<H::Receipt>,
-        outcomes: &mut Outcomes,
-    ) -> Result<Vec<Claimed<E>>, StoreError>
-    where
-        E: Event,
-        H: EventHandler<E, F::Unit>,
-    {
+    async fn claim(&mut self, unit: &mut F::Unit, deliveries: &[&Delivery<E>]) -> Result<Vec<Claimed<E>>, StoreError> {
         if deliveries.is_empty() {
             return Ok(vec![]);
         }
         let mut by_id: Vec<usize> = (0..deliveries.len()).collect();
         by_id.sort_unstable_by_key(|&index| deliveries[index].event.id());
-        let keys: Vec<DedupKey> = by_id.iter().map(|&index| self.key(deliveries[index].event.id())).collect();
+        let keys: Vec<DedupKey> = by_id.iter().map(|&index| self.batch.key(deliveries[index].event.id())).collect();
         let claims = unit.claim(&keys).await?;
         assert_eq!(claims.len(), keys.len(), "the store answers for each key it was asked for");
 
@@ -181,12 +241,12 @@ where
             }
         }
         if !expired.is_empty() {
-            self.expired(unit, &expired, unrecorded, outcomes).await?;
+            self.expired(unit, &expired).await?;
         }
         fresh.sort_unstable();
         let proofs = fresh.into_iter().map(|index| deliveries[index]);
         let history = |delivery: &Delivery<E>| {
-            let in_doubt = delivery.history.in_doubt || self.doubts.contains(delivery.event.id());
+            let in_doubt = delivery.history.in_doubt || self.batch.doubts.contains(delivery.event.id());
             History { in_doubt, ..delivery.history }
         };
         Ok(proofs.map(|delivery| Claimed::new(Arc::clone(&delivery.event), history(delivery))).collect())
@@ -194,49 +254,36 @@ where
 
     /// An event whose claim has expired is a duplicate if the application's tables know it, and else nobody can tell:
     /// it is never guessed at (D-9).
-    async fn expired<E>(
-        &self,
-        unit: &mut F::Unit,
-        events: &[Arc<E>],
-        unrecorded: &mut Unrecorded<H::Receipt>,
-        outcomes: &mut Outcomes,
-    ) -> Result<(), StoreError>
-    where
-        E: Event,
-        H: EventHandler<E, F::Unit>,
-    {
-        let known = self.handler.known(unit, events).await?;
+    async fn expired(&mut self, unit: &mut F::Unit, events: &[Arc<E>]) -> Result<(), StoreError> {
+        let known = self.batch.handler.known(unit, events).await?;
         assert_eq!(known.len(), events.len(), "known answers for each event it was asked for");
-        for event in events.iter().zip(known).filter(|(_, known)| !known).map(|(event, _)| event) {
+        let unknown = events.iter().zip(known).filter(|(_, known)| *known == Knowledge::Unknown);
+        for (event, _) in unknown {
             let text = "the event is older than the claims that are kept, and nothing tells whether it was handled";
             let failure = Failure::dead(ErrorClass::EXPIRED, text);
-            outcomes.insert(event.id(), Outcome::Refused(unperformed(failure, event.id(), unrecorded)));
+            let refused = Outcome::Refused(unperformed(failure, event.id(), self.unrecorded));
+            self.outcomes.insert(event.id(), refused);
         }
         Ok(())
     }
 
     /// What is written after the calls: first what is taken back, then what was done, last how far the lane has come.
-    async fn write<E>(
-        &self,
+    async fn write(
+        &mut self,
         unit: &mut F::Unit,
-        retracted: &[Claimed<E>],
-        mut released: Vec<DedupKey>,
-        done: &[(Claimed<E>, H::Receipt)],
+        changes: &mut Changes<E, H::Receipt>,
         step: Option<PositionStep>,
-    ) -> Result<(), StoreError>
-    where
-        E: Event,
-        H: EventHandler<E, F::Unit>,
-    {
-        if !retracted.is_empty() {
-            self.handler.retract(unit, retracted).await?;
+    ) -> Result<(), StoreError> {
+        let Batch { handler, .. } = self.batch;
+        if !changes.retracted.is_empty() {
+            handler.retract(unit, &changes.retracted).await?;
         }
-        if !released.is_empty() {
-            released.sort_unstable();
-            unit.release(&released).await?;
+        if !changes.released.is_empty() {
+            changes.released.sort_unstable();
+            unit.release(&changes.released).await?;
         }
-        if !done.is_empty() {
-            self.handler.record(unit, done).await?;
+        if !changes.done.is_empty() {
+            handler.record(unit, &changes.done).await?;
         }
         if let Some(step) = step {
             unit.advance(&step).await?;

@@ -1,7 +1,16 @@
 //! The position of a lane in the store: what may be reported to Kafka because it is there, what must still be written,
 //! and whether it is still what the lane left (D-11).
 
-use super::*;
+use std::sync::Arc;
+
+use futures::future::FutureExt;
+
+use crate::event::Event;
+use crate::ports::{EventHandler, UnitOfWorkFactory};
+
+use super::{LOOK_INTERVAL, LaneDriver, Look};
+use crate::delivery::lane_start::stored_positions;
+use crate::delivery::start::of_log;
 
 impl<E, F, H> LaneDriver<E, F, H>
 where
@@ -38,7 +47,7 @@ where
         let (pipeline, assignment, left) = (Arc::clone(&self.pipeline), self.assignment.clone(), self.stored);
         let look = async move {
             pipeline.runtime.sleep(LOOK_INTERVAL).await;
-            Look { left, found: ask(&pipeline, &assignment).await }
+            Look { left, found: stored_positions(&pipeline, &assignment).await }
         };
         self.look = look.boxed();
     }

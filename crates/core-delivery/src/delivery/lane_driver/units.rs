@@ -1,6 +1,20 @@
 //! The units of a lane: when one starts, what it leaves behind, and what an interruption means. Nothing here waits.
 
-use super::*;
+use std::sync::Arc;
+
+use futures::channel::oneshot;
+use futures::future::FutureExt;
+
+use crate::event::{Event, EventId};
+use crate::ports::{EventHandler, UnitOfWorkFactory};
+
+use super::{CALLS_AHEAD, Exit, HALTED_AGAIN, LaneDriver, PROBE, STORE_INTERVAL};
+use crate::delivery::backoff::{Backoff, jitter};
+use crate::delivery::batch::{BatchReport, Interruption, Outcome, PositionPlan};
+use crate::delivery::lane::Delivery;
+use crate::delivery::perform::Performed;
+use crate::delivery::storm::Call;
+use crate::delivery::verdict::{Halt, Verdict};
 
 impl<E, F, H> LaneDriver<E, F, H>
 where
@@ -176,7 +190,7 @@ where
         }
         self.pipeline.metrics.interrupted_units.increment(1);
         self.pipeline.metrics.interruptions.increment(1);
-        self.pipeline.health.report(self.lane.id().to_string(), reason);
+        self.pipeline.health.report(&self.assignment, reason);
         let delay = Backoff::INFRASTRUCTURE.delay(self.interruptions, jitter());
         self.pause = Some(self.pipeline.runtime.sleep(delay));
     }
@@ -185,7 +199,7 @@ where
         self.pipeline.metrics.committed_units.increment(1);
         if self.interruptions > 0 {
             tracing::info!(lane = %self.lane.id(), interruptions = self.interruptions, "lane resumes");
-            self.pipeline.health.clear(&self.lane.id().to_string());
+            self.pipeline.health.clear(&self.assignment);
             self.interruptions = 0;
         }
     }

@@ -139,8 +139,11 @@ fn broken(key: &str, change: impl FnOnce(String) -> Vec<u8>) -> Sample {
 
 const UNDECODABLE: Expected = Expected::DeadLettered("undecodable");
 
-/// The kinds of bad records, and of those that are not for this consumer. Each makes one from a name of its own.
-const BAD: [(&str, fn(&str) -> Sample); 13] = [
+/// The name of a kind, and what makes a record of it from a name of its own.
+type Kind = (&'static str, fn(&str) -> Sample);
+
+/// The kinds of bad records, and of those that are not for this consumer.
+const BAD: [Kind; 13] = [
     ("not-json", |key| of_record(key, Some(b"this is not JSON".to_vec()), UNDECODABLE)),
     ("empty", |key| of_record(key, Some(Vec::new()), UNDECODABLE)),
     ("cut-off", |key| broken(key, |json| json[..json.len() / 2].into())),

@@ -24,7 +24,9 @@ use crate::wait::{TimedOut, wait_until_now};
 /// It keeps `pid` (of the running or last server), `ended` (its exit status, once it has) and `log` in the folder.
 ///
 /// A signal to everybody at once (a service manager's stop) must not take it before us; the server gets its own
-/// handling of signals back. The folder may be written to by a helper of the server's that ends a moment later.
+/// handling of signals back. At the end the signal is repeated: one that comes before the server handles it is lost,
+/// since a shell starts what runs beside it with `QUIT` ignored. The folder is removed again and again: whoever has
+/// filled it for the server may still write to it.
 const SUPERVISOR: &str = r#"
 trap '' HUP INT TERM
 folder=$1; last=$2; shift 2
@@ -32,13 +34,13 @@ running() { [ -s "$folder/pid" ] && [ ! -e "$folder/ended" ]; }
 while read -r order; do
   case $order in
     start)
-      { trap - HUP INT TERM; "$@" </dev/null >>"$folder/log" 2>&1 & echo $! >"$folder/pid"; wait $!; echo $? >"$folder/ended"; } &
+      { (trap - HUP INT TERM; exec "$@") </dev/null >>"$folder/log" 2>&1 & echo $! >"$folder/pid"; wait $!; echo $? >"$folder/ended"; } &
       until [ -s "$folder/pid" ]; do sleep 0.01; done ;;
     *)
       if running; then kill -"$order" "$(cat "$folder/pid")"; fi ;;
   esac
 done
-if running; then kill -"$last" "$(cat "$folder/pid")"; fi
+while running; do kill -"$last" "$(cat "$folder/pid")"; sleep 0.02; done
 wait
 tries=100
 until rm -rf "$folder" || [ $tries -eq 0 ]; do tries=$((tries - 1)); sleep 0.1; done
@@ -246,79 +248,4 @@ impl Drop for Supervised {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sleeper() -> Supervised {
-        let folder = tempfile::tempdir().unwrap();
-        let server = ["sleep", "600"].map(OsString::from);
-        Supervised::new("a sleeper", Command::new("/bin/sh"), folder, "KILL", &server).unwrap()
-    }
-
-    async fn launch(server: &mut Supervised) {
-        let has_process = |server: &Supervised, _| server.process_id().is_some();
-        server.launch(Duration::from_secs(5), has_process).await.unwrap();
-    }
-
-    fn is_alive(process_id: u32) -> bool {
-        Path::new(&format!("/proc/{process_id}")).exists()
-    }
-
-    #[tokio::test]
-    async fn letting_go_ends_the_server_and_removes_its_folder() {
-        let mut server = sleeper();
-        launch(&mut server).await;
-        let (folder, process_id) = (server.folder().to_owned(), server.process_id().unwrap());
-        assert!(is_alive(process_id));
-        drop(server);
-        assert!(!is_alive(process_id));
-        assert!(!folder.exists());
-    }
-
-    #[tokio::test]
-    async fn letting_go_right_after_the_launch_ends_the_server() {
-        let mut server = sleeper();
-        let folder = server.folder().to_owned();
-        server.order("start").unwrap();
-        drop(server);
-        assert!(!folder.exists());
-    }
-
-    #[tokio::test]
-    async fn a_stopped_server_keeps_its_folder_and_starts_again() {
-        let mut server = sleeper();
-        launch(&mut server).await;
-        let first = server.process_id();
-        server.stop("TERM", Duration::from_secs(5)).await.unwrap();
-        assert_eq!(server.exit_status().as_deref(), Some("143"));
-        assert!(server.folder().exists());
-        launch(&mut server).await;
-        assert_ne!(server.process_id(), first);
-        assert_eq!(server.exit_status(), None);
-    }
-
-    #[tokio::test]
-    async fn a_signal_to_everybody_spares_the_supervisor() {
-        let mut server = sleeper();
-        launch(&mut server).await;
-        let everybody = format!("-{}", server.shell.id());
-        let sent = Command::new("kill").args(["-TERM", "--", &everybody]).status().unwrap();
-        assert!(sent.success());
-        let ended = wait_until_now("the server to end", Duration::from_secs(5), || server.exit_status().is_some());
-        ended.await.unwrap();
-        assert_eq!(server.exit_status().as_deref(), Some("143"), "the server is not spared");
-        launch(&mut server).await;
-        let folder = server.folder().to_owned();
-        drop(server);
-        assert!(!folder.exists());
-    }
-
-    #[tokio::test]
-    async fn a_server_that_ends_at_once_is_an_error_with_its_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let server = ["sh", "-c", "echo no luck; exit 7"].map(OsString::from);
-        let mut server = Supervised::new("a failure", Command::new("/bin/sh"), folder, "KILL", &server).unwrap();
-        let error = server.launch(Duration::from_secs(5), |_, _| false).await.unwrap_err();
-        assert_eq!(error.to_string(), "a failure ended with status 7; its log ends:\nno luck");
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
 //! The run with nothing configured: the service as it is, in a world of its own that this process starts and throws
 //! away. No rule of delivery or payment is made here; only the world and what is shown of it.
 
+mod compose;
 mod counts;
 mod screen;
 mod verdicts;
-mod world;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::Failure;
-use crate::compose::{self, OtherPort, Serving};
+use crate::compose::{OtherPort, Serving, listen, serve, stop_signal};
 use crate::config::{Config, Settings};
 use crate::operators::audit::Report;
 use crate::telemetry::{MetricsText, install_metrics};
+use compose::World;
 use counts::Counts;
 use screen::Screen;
-use world::{PARTITIONS, World};
 
 /// Nothing may have moved for this long before the sample counts as finished.
 const IDLE: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ pub struct EmbeddedOptions {
         global = true,
         value_name = "N",
         default_value_t = 1_000,
-        value_parser = clap::value_parser!(u32).range(1..=50_000),
+        value_parser = clap::value_parser!(u32).range(1..=compose::ORDERS_MAX),
         help_heading = "Embedded run, with nothing configured"
     )]
     pub orders: u32,
@@ -72,7 +72,7 @@ impl EmbeddedOptions {
 
 /// Starts the world and the service in it, feeds it, audits it, and stays until a signal, or leaves if so told.
 pub async fn run(options: EmbeddedOptions, config: Config) -> Result<(), Failure> {
-    let stop = compose::stop_signal()?;
+    let stop = stop_signal()?;
     tokio::pin!(stop);
     if let Some(path) = &options.audit_json {
         writable(path)?;
@@ -82,17 +82,20 @@ pub async fn run(options: EmbeddedOptions, config: Config) -> Result<(), Failure
     screen.title();
     let world = tokio::select! {
         world = World::start(&config, &screen) => world?,
-        () = &mut stop => return Ok(screen.note("stopped before anything was consumed")),
+        () = &mut stop => {
+            screen.note("stopped before anything was consumed");
+            return Ok(());
+        }
     };
     let settings = world.settings(config)?;
     let other_port = if options.any_port { OtherPort::Taken } else { OtherPort::Refused };
-    let listener = compose::listen(settings.config.http_addr, other_port).await?;
+    let listener = listen(settings.config.http_addr, other_port).await?;
     screen.addresses(&settings, &listener);
 
     let (stopping, mut stopped) = watch::channel(false);
     let serving = Serving { metrics: Arc::clone(&metrics), listener };
     let told = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-    let mut service = tokio::spawn(compose::serve(settings.clone(), serving, told));
+    let mut service = tokio::spawn(serve(settings.clone(), serving, told));
 
     let sample = Sample { world: &world, settings: &settings, metrics, screen: &screen, options: &options };
     let outcome = tokio::select! {
@@ -163,7 +166,7 @@ impl Sample<'_> {
 
         let desk = crate::operators::compose::Desk::new(self.settings.clone())?;
         let mut report = crate::operators::audit::compose::collect(&desk, true).await?;
-        let books = verdicts::read(&desk, &self.world.provider_record()).await?;
+        let books = self.world.books(&desk).await?;
         report.add_unexpected(verdicts::compare(&samples, &books));
         if let Some(path) = &self.options.audit_json {
             let mut json = report.to_json();
@@ -208,6 +211,3 @@ impl Sample<'_> {
         }
     }
 }
-
-/// What fits into the embedded broker: a record of an order takes less than this, with all of its copies.
-const _: () = assert!(50_000 * 5 / 4 * 400 / (PARTITIONS as usize) < adapters_kafka::EmbeddedBroker::PARTITION_BYTES);

@@ -1,59 +1,21 @@
-//! Whether everything in the sample became what it should, record by record, from the ledger, the claims, the dead
-//! letters and the provider's own record. It reads them afresh, and not through the audit, so that each checks the other.
+//! Whether everything in the sample became what it should, record by record, by what the ledger, the claims, the dead
+//! letters and the provider's own record say of it. Pure; it knows nothing of the audit, so that each checks the other.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use adapters_kafka::read_topic;
-use bytes::Bytes;
-use core_delivery::event::{Event, EventId};
-use core_delivery::headers::last_failure;
-use core_delivery::ports::{Decoded, EventDecoder};
-use core_order::OrderConfirmedDecoder;
-use sandbox::provider::ProviderRecord;
+use core_delivery::event::EventId;
 use sandbox::samples::{Expected, Sample, Subject};
-use uuid::Uuid;
-
-use crate::cli::Failure;
-use crate::compose::open_database;
-use crate::operators::compose::{Desk, database};
-use crate::operators::dlq;
 
 /// What is written about the sample.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     /// Completed rows of the ledger.
-    ledger: HashSet<EventId>,
-    claims: HashSet<EventId>,
+    pub(super) ledger: HashSet<EventId>,
+    pub(super) claims: HashSet<EventId>,
     /// How often each key's money moved.
-    provider: HashMap<EventId, usize>,
+    pub(super) provider: HashMap<EventId, usize>,
     /// The classes of each one's dead letters.
-    letters: HashMap<Subject, BTreeSet<String>>,
-}
-
-pub(super) async fn read(desk: &Desk, provider: &ProviderRecord) -> Result<Books, Failure> {
-    let mut books = Books::default();
-    let (pool, _) = open_database(&desk.settings.database).await?;
-    let ids = |rows: Vec<Uuid>| rows.into_iter().filter_map(|id| EventId::try_from(id).ok()).collect();
-    let ledger = sqlx::query_scalar("select event_id from charge where charged_at is not null").fetch_all(&pool);
-    books.ledger = ids(ledger.await.map_err(database)?);
-    let claims = sqlx::query_scalar("select event_id from processed_event where consumer_group = $1");
-    books.claims = ids(claims.bind(desk.topology.group.as_str()).fetch_all(&pool).await.map_err(database)?);
-    for charge in provider.succeeded() {
-        if let Ok(event) = charge.idempotency_key.parse() {
-            *books.provider.entry(event).or_default() += 1;
-        }
-    }
-    let decoder = OrderConfirmedDecoder::new(desk.settings.config.currency);
-    let reading = read_topic(&desk.kafka, &desk.topology.dead_letters, |record, _| {
-        let class = last_failure(&record).class.unwrap_or("none").to_owned();
-        let subject = match decoder.decode(&record) {
-            Decoded::Event(event) => Subject::Event(event.id()),
-            _ => Subject::Record(record.key.clone().unwrap_or_else(Bytes::new)),
-        };
-        books.letters.entry(subject).or_default().insert(class);
-    });
-    reading.await.map_err(dlq::failure)?;
-    Ok(books)
+    pub(super) letters: HashMap<Subject, BTreeSet<String>>,
 }
 
 /// What became something else than the sample says: one line each.
@@ -109,6 +71,8 @@ impl Books {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn sample(subject: &Subject, expected: Expected) -> Sample {

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 
+use super::record::{Charge, ChargeStatus};
+
 /// A status and a JSON body.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
@@ -29,7 +31,25 @@ struct ErrorDetail<'a> {
     message: &'a str,
 }
 
+#[derive(Serialize)]
+struct Charged<'a> {
+    id: &'a str,
+    status: ChargeStatus,
+    order_id: &'a str,
+    amount: i64,
+    currency: &'a str,
+}
+
 impl Answer {
+    /// What a charge that was made, or declined, is answered with.
+    pub(super) fn of_charge(charge: &Charge) -> Self {
+        let Charge { id, order_id, amount, currency, status, .. } = charge;
+        if *status == ChargeStatus::Failed {
+            return Self::error(StatusCode::PAYMENT_REQUIRED, "card_declined", "the card was declined");
+        }
+        Self::json(StatusCode::CREATED, &Charged { id, status: *status, order_id, amount: *amount, currency })
+    }
+
     pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Self {
         let body = serde_json::to_vec(body).expect("strings, numbers and maps of them always serialize");
         Self { status, body: body.into(), replayed: false }
@@ -63,7 +83,7 @@ impl Answer {
         if self.replayed {
             headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
         }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -123,14 +123,14 @@ const KIND: u64 = 0x4b49_4e44_0000_0000;
 const DECLINED: u64 = 0x4445_434c;
 
 /// FNV-1a.
-fn fold(seed: u64, key: &str) -> u64 {
+pub(super) fn fold(seed: u64, key: &str) -> u64 {
     key.bytes()
         .fold(0xcbf2_9ce4_8422_2325 ^ mix(seed), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// From 0 (included) to 1 (excluded).
 #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
-fn share(number: u64) -> f64 {
+pub(super) fn share(number: u64) -> f64 {
     (number >> 11) as f64 / (1_u64 << 53) as f64
 }
 

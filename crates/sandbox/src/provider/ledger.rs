@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use serde::Serialize;
 
 use super::answer::Answer;
-use super::faults::{FaultKind, fault_of, is_declined, mix};
+use super::faults::{fault_of, is_declined, mix};
 use super::record::{Charge, ChargeStatus, KeyRecord, ProviderRecord, ProviderSummary};
 use super::settings::ProviderSettings;
+use super::weather::{Trouble, TroubleKind, Weather};
 
 /// The books.
 pub(super) struct Ledger {
@@ -27,12 +27,15 @@ struct Books {
     currencies: HashSet<Arc<str>>,
     summary: ProviderSummary,
     next_id: u64,
+    weather: Weather,
 }
 
 #[derive(Default)]
 struct Key {
     record: KeyRecord,
     tries: u32,
+    /// How many tries met the weather.
+    weathered: u32,
     stage: Stage,
     /// The place of its last answered charge: what a look-up finds although the key is forgotten.
     last: Option<usize>,
@@ -62,9 +65,9 @@ pub(super) enum Call {
     /// Answer it.
     Refuse(Answer),
     /// Answer it as before, if no fault prevents it.
-    Replay(Answer, Option<FaultKind>),
+    Replay(Answer, Option<Trouble>),
     /// Charge: to be finished or abandoned.
-    Charge(Ticket, Option<FaultKind>),
+    Charge(Ticket, Option<Trouble>),
 }
 
 /// A charge in flight.
@@ -109,8 +112,7 @@ impl Ledger {
             }
             Stage::Answered { answer, .. } => {
                 let answer = Answer { replayed: true, ..answer.clone() };
-                entry.tries += 1;
-                let fault = fault_of(&self.settings, &key, entry.tries);
+                let fault = entry.next_trouble(&key, &self.settings, &books.weather);
                 books.summary.replays += 1;
                 books.summary.count(fault);
                 return Call::Replay(answer, fault);
@@ -124,8 +126,7 @@ impl Ledger {
                 return Call::Refuse(Answer::error(StatusCode::BAD_REQUEST, "invalid_request", &message));
             }
         };
-        entry.tries += 1;
-        let fault = fault_of(&self.settings, &key, entry.tries);
+        let fault = entry.next_trouble(&key, &self.settings, &books.weather);
         let charge = Charge {
             id: format!("ch_{:016x}", mix(self.settings.seed ^ books.next_id)).into(),
             idempotency_key: key,
@@ -147,7 +148,7 @@ impl Ledger {
         let Ticket { mut charge, request } = ticket;
         let declined = is_declined(&self.settings, &charge.idempotency_key, &charge.customer_id);
         charge.status = if declined { ChargeStatus::Failed } else { ChargeStatus::Succeeded };
-        let answer = answer_of(&charge);
+        let answer = Answer::of_charge(&charge);
 
         let mut guard = self.lock();
         let books = &mut *guard;
@@ -169,6 +170,16 @@ impl Ledger {
     /// Forgets the try: the next one with the key is as good as the first.
     pub(super) fn abandon(&self, ticket: Ticket) {
         self.lock().keys.entry(ticket.charge.idempotency_key).or_default().stage = Stage::Idle;
+    }
+
+    /// Sets what happens to calls from now on.
+    pub(super) fn set_weather(&self, weather: Weather) {
+        self.lock().weather = weather;
+    }
+
+    /// Whether every call is to be refused, whoever makes it.
+    pub(super) fn refuses_everybody(&self) -> bool {
+        self.lock().weather.unauthorized
     }
 
     pub(super) fn count_invalid(&self) {
@@ -232,6 +243,19 @@ impl Books {
     }
 }
 
+impl Key {
+    /// What the next try meets: the weather, else what the settings draw.
+    fn next_trouble(&mut self, key: &str, settings: &ProviderSettings, weather: &Weather) -> Option<Trouble> {
+        self.tries += 1;
+        let weathered = weather.draw(key, self.weathered);
+        self.weathered += u32::from(weathered.is_some());
+        weathered.or_else(|| {
+            let kind = TroubleKind::Fault(fault_of(settings, key, self.tries)?);
+            Some(Trouble { kind, slow_ms: settings.slow_ms })
+        })
+    }
+}
+
 impl KeyRecord {
     /// The body as kept: a copy, because the one that arrived shares the read buffer of its connection.
     fn remember(&mut self, request: &[u8]) -> Bytes {
@@ -245,34 +269,9 @@ impl KeyRecord {
 }
 
 impl ProviderSummary {
-    fn count(&mut self, fault: Option<FaultKind>) {
+    fn count(&mut self, fault: Option<Trouble>) {
         if let Some(fault) = fault {
-            *self.faults.entry(fault.as_str()).or_default() += 1;
+            *self.faults.entry(fault.kind.as_str()).or_default() += 1;
         }
     }
-}
-
-#[derive(Serialize)]
-struct Charged<'a> {
-    id: &'a str,
-    status: ChargeStatus,
-    order_id: &'a str,
-    amount: i64,
-    currency: &'a str,
-}
-
-fn answer_of(charge: &Charge) -> Answer {
-    if charge.status == ChargeStatus::Failed {
-        return Answer::error(StatusCode::PAYMENT_REQUIRED, "card_declined", "the card was declined");
-    }
-    Answer::json(
-        StatusCode::CREATED,
-        &Charged {
-            id: &charge.id,
-            status: charge.status,
-            order_id: &charge.order_id,
-            amount: charge.amount,
-            currency: &charge.currency,
-        },
-    )
 }

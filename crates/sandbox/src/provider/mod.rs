@@ -2,7 +2,9 @@
 //! Nothing of the service that it is tried with may be known here: it only speaks HTTP.
 //!
 //! `POST /charges` charges, `GET /charges` shows the record (`?idempotency_key=` looks one key up, if offered,
-//! `?after=<n>&limit=<n>` pages), `GET /charges/summary` counts.
+//! `?after=<n>&limit=<n>` pages), `GET /charges/summary` counts. `POST /faults` with
+//! `{"kinds":["unavailable","too_many_requests","unauthorized",…],"share":0.5,"per_key":2,"slow_ms":30000}` adds faults
+//! to those of the settings, until the next one; `{}` ends them.
 //!
 //! | call | answer |
 //! |---|---|
@@ -24,6 +26,7 @@ mod record;
 mod routes;
 mod server;
 mod settings;
+mod weather;
 
 pub use faults::{FaultKind, UnknownFault, suffers};
 pub use record::{Charge, ChargeStatus, KeyRecord, ProviderRecord, ProviderSummary};

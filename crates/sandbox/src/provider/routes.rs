@@ -19,6 +19,7 @@ use super::faults::FaultKind;
 use super::ledger::{Call, Ledger, Ticket, Wanted};
 use super::record::Charge;
 use super::settings::ProviderSettings;
+use super::weather::{Trouble, TroubleKind, Weather};
 
 const BODY_LIMIT: usize = 64 * 1024;
 const PAGE: usize = 1_000;
@@ -36,12 +37,13 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/charges", post(charge).get(charges))
         .route("/charges/summary", get(summary))
+        .route("/faults", post(faults))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(shared)
 }
 
 async fn charge(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
-    if let Some(refusal) = shared.refuse_stranger(&headers) {
+    if let Some(refusal) = shared.refuse_caller(&headers) {
         return refusal.into_response();
     }
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).map(str::trim).unwrap_or_default();
@@ -57,7 +59,7 @@ async fn charge(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Byt
         Call::Replay(answer, fault) => {
             tokio::time::sleep(shared.pause(fault)).await;
             match fault {
-                Some(fault) if !fault.charges() => without_charge(fault),
+                Some(fault) if !fault.kind.charges() => without_charge(fault.kind),
                 _ => after_charge(answer, fault),
             }
         }
@@ -66,7 +68,7 @@ async fn charge(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Byt
 }
 
 /// Runs a charge to its end, also when the caller leaves while it waits.
-async fn run(shared: Arc<Shared>, ticket: Ticket, fault: Option<FaultKind>) -> Response<Body> {
+async fn run(shared: Arc<Shared>, ticket: Ticket, fault: Option<Trouble>) -> Response<Body> {
     let pause = shared.pause(fault);
     if pause.is_zero() {
         return settle(&shared, ticket, fault);
@@ -79,20 +81,24 @@ async fn run(shared: Arc<Shared>, ticket: Ticket, fault: Option<FaultKind>) -> R
     task.await.unwrap_or_else(|_| Answer::reset())
 }
 
-fn settle(shared: &Shared, ticket: Ticket, fault: Option<FaultKind>) -> Response<Body> {
+fn settle(shared: &Shared, ticket: Ticket, fault: Option<Trouble>) -> Response<Body> {
     match fault {
-        Some(fault) if !fault.charges() => {
+        Some(fault) if !fault.kind.charges() => {
             shared.ledger.abandon(ticket);
-            without_charge(fault)
+            without_charge(fault.kind)
         }
         _ => after_charge(shared.ledger.finish(ticket), fault),
     }
 }
 
-fn without_charge(fault: FaultKind) -> Response<Body> {
+fn without_charge(fault: TroubleKind) -> Response<Body> {
     match fault {
-        FaultKind::ResetBeforeCharge => Answer::reset(),
-        FaultKind::Unavailable => {
+        TroubleKind::TooManyRequests => {
+            let message = "too many requests, as injected";
+            Answer::error(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message).into_response()
+        }
+        TroubleKind::Fault(FaultKind::ResetBeforeCharge) => Answer::reset(),
+        TroubleKind::Fault(FaultKind::Unavailable) => {
             let message = "try again in a second, as injected";
             Answer::error(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).into_response()
         }
@@ -100,11 +106,11 @@ fn without_charge(fault: FaultKind) -> Response<Body> {
     }
 }
 
-fn after_charge(answer: Answer, fault: Option<FaultKind>) -> Response<Body> {
-    match fault {
-        Some(FaultKind::ErrorAfterCharge) => internal_error(),
-        Some(FaultKind::ResetAfterCharge) => Answer::reset(),
-        Some(FaultKind::CutBody) => answer.into_cut_response(),
+fn after_charge(answer: Answer, fault: Option<Trouble>) -> Response<Body> {
+    match fault.map(|fault| fault.kind) {
+        Some(TroubleKind::Fault(FaultKind::ErrorAfterCharge)) => internal_error(),
+        Some(TroubleKind::Fault(FaultKind::ResetAfterCharge)) => Answer::reset(),
+        Some(TroubleKind::Fault(FaultKind::CutBody)) => answer.into_cut_response(),
         _ => answer.into_response(),
     }
 }
@@ -170,6 +176,7 @@ async fn charges(
         return refusal.into_response();
     }
     let page = match selection.idempotency_key {
+        Some(_) if shared.ledger.refuses_everybody() => return shared.unauthorized().into_response(),
         Some(_) if !shared.settings.look_up => {
             let message = "this provider offers no look-up";
             return Answer::error(StatusCode::NOT_FOUND, "no_look_up", message).into_response();
@@ -196,19 +203,43 @@ async fn summary(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respo
     }
 }
 
+/// Sets the weather.
+async fn faults(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
+    if let Some(refusal) = shared.refuse_stranger(&headers) {
+        return refusal.into_response();
+    }
+    match Weather::parse(&body) {
+        Ok(weather) => {
+            shared.ledger.set_weather(weather);
+            Answer::json(StatusCode::OK, &()).into_response()
+        }
+        Err(message) => Answer::error(StatusCode::BAD_REQUEST, "unknown_faults", &message).into_response(),
+    }
+}
+
 impl Shared {
+    /// For a charge: the weather may turn everybody away.
+    fn refuse_caller(&self, headers: &HeaderMap) -> Option<Answer> {
+        if self.ledger.refuses_everybody() { Some(self.unauthorized()) } else { self.refuse_stranger(headers) }
+    }
+
     fn refuse_stranger(&self, headers: &HeaderMap) -> Option<Answer> {
         let expected = self.settings.api_key.as_ref()?;
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         if given.and_then(|value| value.strip_prefix("Bearer ")) == Some(expected) {
             return None;
         }
-        self.ledger.count_unauthorized();
-        Some(Answer::error(StatusCode::UNAUTHORIZED, "unauthorized", "the API key is missing or wrong"))
+        Some(self.unauthorized())
     }
 
-    fn pause(&self, fault: Option<FaultKind>) -> Duration {
-        let slow = if fault == Some(FaultKind::SlowAnswer) { self.settings.slow_ms } else { 0 };
+    fn unauthorized(&self) -> Answer {
+        self.ledger.count_unauthorized();
+        Answer::error(StatusCode::UNAUTHORIZED, "unauthorized", "the API key is missing or wrong")
+    }
+
+    fn pause(&self, fault: Option<Trouble>) -> Duration {
+        let is_slow = |fault: &Trouble| fault.kind == TroubleKind::Fault(FaultKind::SlowAnswer);
+        let slow = fault.filter(is_slow).map_or(0, |fault| fault.slow_ms);
         Duration::from_millis(self.settings.latency_ms.saturating_add(slow))
     }
 }

@@ -42,6 +42,12 @@ impl Caller {
         self.client.get(format!("{}{path}", self.base)).send().await.expect("an answer").status()
     }
 
+    /// Sets faults; the status of the answer.
+    pub(crate) async fn faults(&self, body: &str) -> StatusCode {
+        let request = self.client.post(format!("{}/faults", self.base)).body(body.to_owned());
+        request.send().await.expect("an answer").status()
+    }
+
     pub(crate) fn post(&self) -> reqwest::RequestBuilder {
         self.client.post(format!("{}/charges", self.base))
     }

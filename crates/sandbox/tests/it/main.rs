@@ -7,3 +7,4 @@ mod idempotency;
 #[cfg(feature = "integration")]
 mod postgres;
 mod record;
+mod weather;

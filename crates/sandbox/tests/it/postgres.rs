@@ -23,7 +23,7 @@ async fn a_server_is_fetched_once_for_starts_at_once_and_later_ones() {
         // With a umask that closes everything to others, since root runs the server under another account.
         let caches = caches();
         let output = again("a_server_is_fetched_once_for_starts_at_once_and_later_ones", caches.path(), &[]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return;
     };
     let cache = Path::new(&caches).join("ours/postgresql");
@@ -43,9 +43,19 @@ async fn a_server_is_fetched_once_for_starts_at_once_and_later_ones() {
     assert_eq!(told.len(), 2, "the other waits: {told:?}");
 
     start(&cache, &|progress| panic!("nothing takes long any more: {progress}")).await.unwrap();
-    let names = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let left_over: Vec<String> = names.filter(|name| name.ends_with(".part")).collect();
-    assert_eq!(left_over, [""; 0]);
+
+    drop((one, other));
+    // As a process leaves it that is killed while it unpacks.
+    let folder = told.iter().find_map(|progress| match progress {
+        Progress::Downloading { to, .. } => Some(to),
+        Progress::AwaitingDownload { .. } => None,
+    });
+    let (folder, part) = (folder.unwrap(), folder.unwrap().with_added_extension("part"));
+    assert!(!part.exists(), "nothing is left of what was unpacked");
+    fs::create_dir(&part).unwrap();
+    fs::rename(folder, part.join("unpacked")).unwrap();
+    fs::write(part.join("unpacked/bin/postgres"), "half a program").unwrap();
+    start(&cache, &|_| ()).await.unwrap();
 }
 
 #[tokio::test]
@@ -76,6 +86,20 @@ async fn a_source_that_cannot_be_reached_says_what_to_do() {
     let names = fs::read_dir(to).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let servers: Vec<String> = names.filter(|name| !name.ends_with(".lock")).collect();
     assert_eq!(servers, [""; 0], "nothing that would be taken for a server");
+}
+
+#[tokio::test]
+async fn a_folder_that_is_named_is_used_and_nothing_else() {
+    if env::var_os(CACHES).is_some() {
+        let error = PrivatePostgres::start(PostgresOptions::default(), &|progress| println!("{progress}")).await;
+        println!("{}", error.unwrap_err());
+        return;
+    }
+    let caches = caches();
+    let folder = caches.path().to_str().unwrap();
+    let output = again("a_folder_that_is_named_is_used_and_nothing_else", caches.path(), &[("SANDBOX_PG_BIN", folder)]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains(&format!("{folder} has no initdb and postgres of PostgreSQL 14 or newer")), "{said}");
 }
 
 async fn start(cache: &Path, progress: &(dyn Fn(Progress) + Send + Sync)) -> Result<PrivatePostgres, PostgresError> {

@@ -1,26 +1,38 @@
-//! The world of the embedded run: a broker in this process, a private PostgreSQL, a payment provider with faults, and
+//! The world of the embedded run put together: a broker in this process, a private PostgreSQL, a payment provider with faults, and
 //! the sample that is written to the topic. Everything in it goes when the process ends, however that is.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use adapters_kafka::{EmbeddedBroker, KafkaPublisher, KafkaSettings, TopicPlan};
+use adapters_kafka::{EmbeddedBroker, KafkaPublisher, KafkaSettings, LaneFacts, TopicPlan, read_topic};
 use anyhow::{Context, Error, anyhow};
-use core_delivery::ports::Publisher;
+use bytes::Bytes;
+use core_delivery::event::{Event, EventId};
+use core_delivery::headers::last_failure;
+use core_delivery::ports::{Decoded, EventDecoder, Publisher};
 use core_delivery::record::{OutgoingRecord, Topic};
+use core_order::OrderConfirmedDecoder;
 use futures::{StreamExt, TryStreamExt};
 use sandbox::postgres::{PostgresOptions, PrivatePostgres};
-use sandbox::provider::{Provider, ProviderRecord, ProviderSettings};
-use sandbox::samples::{Sample, samples};
+use sandbox::provider::{Provider, ProviderSettings};
+use sandbox::samples::{Sample, Subject, samples};
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use super::screen::Screen;
+use super::verdicts::Books;
 use crate::cli::Failure;
+use crate::compose::open_database;
 use crate::config::{Config, Settings};
-use crate::operators::compose::Desk;
+use crate::operators::compose::{Desk, database};
+use crate::operators::dlq;
 
 /// Of the source, and so of the topics for copies.
-pub(super) const PARTITIONS: u16 = 6;
+const PARTITIONS: u16 = 6;
+
+/// The most sample orders: with their duplicates, at less than 400 bytes each, they fit into the broker.
+pub(super) const ORDERS_MAX: i64 = 50_000;
+const _: () = assert!(ORDERS_MAX as usize * 5 / 4 * 400 / (PARTITIONS as usize) < EmbeddedBroker::PARTITION_BYTES);
 
 /// The share of orders whose first tries meet a fault of the provider.
 const FAULT_SHARE: f64 = 0.08;
@@ -120,16 +132,38 @@ impl World {
     pub(super) async fn lag(&self, settings: &Settings) -> Result<i64, Failure> {
         let desk = Desk::new(settings.clone())?;
         let lanes = desk.facts(&desk.topology.consumed()).await?;
-        let waits = |facts: &adapters_kafka::LaneFacts| {
+        let waits = |facts: &LaneFacts| {
             let done = facts.arrival.committed.unwrap_or(facts.arrival.first);
             facts.arrival.end.0 - done.0
         };
         Ok(lanes.iter().map(waits).sum())
     }
 
-    /// What the provider was asked, and what it charged.
-    pub(super) fn provider_record(&self) -> ProviderRecord {
-        self.provider.record()
+    /// What is written about the sample, read afresh and not through the audit.
+    pub(super) async fn books(&self, desk: &Desk) -> Result<Books, Failure> {
+        let mut books = Books::default();
+        let (pool, _) = open_database(&desk.settings.database).await?;
+        let ids = |rows: Vec<Uuid>| rows.into_iter().filter_map(|id| EventId::try_from(id).ok()).collect();
+        let ledger = sqlx::query_scalar("select event_id from charge where charged_at is not null").fetch_all(&pool);
+        books.ledger = ids(ledger.await.map_err(database)?);
+        let claims = sqlx::query_scalar("select event_id from processed_event where consumer_group = $1");
+        books.claims = ids(claims.bind(desk.topology.group.as_str()).fetch_all(&pool).await.map_err(database)?);
+        for charge in self.provider.record().succeeded() {
+            if let Ok(event) = charge.idempotency_key.parse() {
+                *books.provider.entry(event).or_default() += 1;
+            }
+        }
+        let decoder = OrderConfirmedDecoder::new(desk.settings.config.currency);
+        let reading = read_topic(&desk.kafka, &desk.topology.dead_letters, |record, _| {
+            let class = last_failure(&record).class.unwrap_or("none").to_owned();
+            let subject = match decoder.decode(&record) {
+                Decoded::Event(event) => Subject::Event(event.id()),
+                _ => Subject::Record(record.key.clone().unwrap_or_else(Bytes::new)),
+            };
+            books.letters.entry(subject).or_default().insert(class);
+        });
+        reading.await.map_err(dlq::failure)?;
+        Ok(books)
     }
 
     /// Ends it all.

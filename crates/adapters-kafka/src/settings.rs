@@ -61,7 +61,9 @@ impl KafkaSettings {
     /// The first setting that is refused, with the reason.
     pub fn validate(&self) -> Result<(), SettingsError> {
         for (key, _) in &self.properties {
-            if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| refused == key) {
+            // librdkafka takes a topic's property under this prefix as well, beside ours and in no certain order.
+            let plain = key.strip_prefix("topic.").unwrap_or(key);
+            if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| *refused == plain) {
                 return Err(SettingsError::RefusedProperty { key: key.clone(), reason });
             }
         }

@@ -9,7 +9,9 @@ fn the_defaults_are_valid() {
 
 #[test]
 fn a_property_that_carries_a_guarantee_is_refused_with_the_reason() {
-    for key in ["enable.auto.commit", "auto.offset.reset", "group.id", "acks", "session.timeout.ms"] {
+    let plain = ["enable.auto.commit", "auto.offset.reset", "group.id", "acks", "session.timeout.ms"];
+    let with_a_prefix = ["topic.auto.offset.reset", "topic.acks", "topic.request.required.acks"];
+    for key in plain.into_iter().chain(with_a_prefix) {
         let mut settings = KafkaSettings::new("localhost:9092");
         settings.properties.push((key.into(), "whatever".into()));
         let error = settings.validate().expect_err("refused").to_string();

@@ -112,3 +112,55 @@ async fn a_second_member_takes_over_from_the_committed_position_when_the_first_o
     assert_eq!(second.payloads(0), ["8", "9"]);
     second.stop().await;
 }
+
+/// O3: everything of both lanes is seen and next to nothing is settled, while a commit is due each millisecond and lanes
+/// move with their records on the way: only what was settled is ever committed, and the next owner gets all the rest.
+#[tokio::test]
+async fn what_was_seen_and_not_settled_is_not_committed_when_a_lane_moves() {
+    let (topic, group) = (topic("seen", 2).await, unique("group"));
+    for partition in 0..2 {
+        produce(&topic, partition, numbers(0..100)).await;
+    }
+    let mut eager = settings();
+    eager.commit_interval = Duration::from_millis(1);
+    eager.drain_limit = Duration::from_millis(500);
+    let mut first = Member::start(&eager, &group, &topic);
+    first.until(|m| m.all() == 200).await;
+    let mut settled = [3, 5];
+    let mut written = 100;
+    for partition in 0..2 {
+        first.settle(partition, settled[usize::try_from(partition).expect("small")]);
+    }
+    // More commits than one, the regular repeat of all positions among them.
+    first.for_a_while(Duration::from_secs(6)).await;
+    for _ in 0..3 {
+        let mut second = Member::start(&eager, &group, &topic);
+        let gone = first.lost.len();
+        // The handler is held: nothing is released. Meanwhile more arrives, which is seen and not handed on.
+        while first.lost.len() == gone {
+            for partition in 0..2 {
+                produce(&topic, partition, numbers(written..written + 10)).await;
+            }
+            written += 10;
+            first.for_a_while(Duration::from_millis(1)).await;
+        }
+        let partition = first.lost[gone].lane.partition;
+        let at = usize::try_from(partition).expect("small");
+        second.until(|m| m.count(partition) == written - settled[at]).await;
+        assert!(second.payloads(partition).into_iter().eq(numbers(settled[at]..written)), "all that was not settled");
+        for partition in 0..2 {
+            let at = settled[usize::try_from(partition).expect("small")];
+            assert_eq!(committed(&group, &topic, partition).await, Some(i64::try_from(at).expect("small")));
+        }
+        second.settle(partition, 2);
+        settled[at] += 2;
+        second.stop().await;
+        first.until(|m| m.owns(partition) && m.count(partition) == written - settled[at]).await;
+        assert!(first.payloads(partition).into_iter().eq(numbers(settled[at]..written)), "and so it comes back");
+    }
+    first.stop().await;
+    for partition in 0..2 {
+        let at = settled[usize::try_from(partition).expect("small")];
+        assert_eq!(committed(&group, &topic, partition).await, Some(i64::try_from(at).expect("small")));
+    }
+}

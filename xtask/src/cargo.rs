@@ -12,8 +12,10 @@ use clap::{Args, builder::FalseyValueParser};
 /// own here.
 const INTEGRATION_FEATURES: &[&str] = &[
     "adapters-kafka/integration",
+    "app-billing/crash-points",
     "app-billing/integration",
     "infra-postgres/integration",
+    "sandbox/integration",
     "testbed/integration",
     "testbed/tools",
 ];

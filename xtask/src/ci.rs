@@ -10,28 +10,39 @@ use clap::Args;
 
 use crate::{
     cargo::{Libraries, cargo, whole_workspace},
-    test_integration, tidy,
+    test_integration::{self, Backend},
+    tidy,
 };
+
+/// The program that the tests are built without: it is built when containers are wanted.
+const CONTAINERS: &str = "testbed/containers";
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
+    /// Where the tests' Kafka and PostgreSQL come from.
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
+    /// Stop before the tests: the caller runs them, on more than one backend.
+    #[arg(long)]
+    without_tests: bool,
     #[command(flatten)]
     libraries: Libraries,
 }
 
-/// Stops at the first step that fails. The last line is that of `test-integration`, where a skipped test fails too.
+/// Stops at the first step that fails. The last line is that of `test-integration`, where a skipped test fails too; it
+/// may be left out.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let libraries = arguments.libraries;
     let steps: [(&str, &dyn Fn() -> Result<bool>); 4] = [
         ("fmt", &|| succeeds(cargo("fmt").args(["--all", "--check"]))),
         ("clippy", &|| {
             let mut clippy = whole_workspace("clippy", libraries);
-            succeeds(clippy.args(["--all-targets", "--", "-D", "warnings"]))
+            succeeds(clippy.args(["--features", CONTAINERS, "--all-targets", "--", "-D", "warnings"]))
         }),
         ("tidy", &tidy::passes),
         ("doc", &|| {
             let mut doc = whole_workspace("doc", libraries);
-            succeeds(doc.arg("--no-deps").env("RUSTDOCFLAGS", "-D warnings"))
+            succeeds(doc.args(["--features", CONTAINERS, "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
         }),
     ];
     for (name, step) in steps {
@@ -45,8 +56,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         println!("==> {name} passed in {took:.1} s");
     }
+    if arguments.without_tests {
+        return Ok(ExitCode::SUCCESS);
+    }
     println!("==> test-integration");
-    test_integration::run(&test_integration::Arguments::for_ci(libraries))
+    test_integration::run(&test_integration::Arguments::for_ci(arguments.backend, libraries))
 }
 
 fn succeeds(command: &mut Command) -> Result<bool> {

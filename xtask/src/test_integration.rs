@@ -1,6 +1,8 @@
 //! `cargo xtask test-integration`: all tests on real components, and one line that sums them up; no test lives here.
 
+mod backend;
 mod components;
+mod containers;
 mod tally;
 
 use std::{
@@ -12,10 +14,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{Args, builder::FalseyValueParser};
 use testbed::SKIP_LOG_VARIABLE;
 
 use crate::cargo::{Libraries, whole_workspace};
+pub(crate) use backend::Backend;
 use components::{Components, Failure};
 use tally::Tally;
 
@@ -25,7 +28,7 @@ const NO_COMPONENT: u8 = 3;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Where Kafka and PostgreSQL come from.
-    #[arg(long, value_enum, default_value_t = Backend::Local)]
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
     /// Run only the tests whose name contains this.
     #[arg(long, value_name = "NAME")]
@@ -34,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     keep_going: bool,
     /// Fail when a test was skipped.
-    #[arg(long)]
+    #[arg(long, env = "TEST_DENY_SKIPS", value_parser = FalseyValueParser::new())]
     deny_skips: bool,
     #[command(flatten)]
     libraries: Libraries,
@@ -42,30 +45,27 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// What `cargo xtask ci` runs.
-    pub(crate) fn for_ci(libraries: Libraries) -> Self {
-        Self { backend: Backend::Local, filter: None, keep_going: false, deny_skips: true, libraries }
+    pub(crate) fn for_ci(backend: Backend, libraries: Libraries) -> Self {
+        Self { backend, filter: None, keep_going: false, deny_skips: true, libraries }
     }
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Backend {
-    /// Installed programs, started for this run: Kafka on Java (its jars come from Maven), PostgreSQL from its package.
-    Local,
 }
 
 /// Exit code 0: every test passed. 1: one failed, none ran, or one was skipped where that is denied. 3: a component
 /// could not start.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let begun = Instant::now();
-    let (components, failures) = match arguments.backend {
-        Backend::Local => Components::start_local()?,
-    };
-    for Failure { component, error } in &failures {
+    let components = arguments.backend.start(arguments.libraries)?;
+    for Failure { component, error } in components.failures() {
         eprintln!("{component} could not start: {error:#}");
     }
-    if !failures.is_empty() && !arguments.keep_going {
+    let is_whole = components.failures().is_empty();
+    if !is_whole && !arguments.keep_going {
+        if arguments.backend == Backend::Docker {
+            eprintln!("--backend local does without Docker");
+        }
         return Ok(ExitCode::from(NO_COMPONENT));
     }
+    components.describe();
     let skip_log = tempfile::NamedTempFile::new()?;
     let (mut tally, cargo_succeeded) = run_tests(arguments, &components, skip_log.path())?;
     drop(components);
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     println!("took {:.1} s", begun.elapsed().as_secs_f32());
     println!("{tally}");
-    Ok(if !failures.is_empty() {
+    Ok(if !is_whole {
         ExitCode::from(NO_COMPONENT)
     } else if tally.failed > 0 || is_empty || denied {
         ExitCode::FAILURE

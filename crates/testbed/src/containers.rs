@@ -33,9 +33,10 @@ pub fn engine_in_sight() -> Result<()> {
     let sockets = usual_sockets();
     let Some(socket) = sockets.iter().find(|socket| socket.exists()) else {
         let places: Vec<_> = sockets.iter().map(|socket| socket.display().to_string()).collect();
-        bail!("DOCKER_HOST is not set, and there is no socket at {}", places.join(", "));
+        bail!("no Docker: DOCKER_HOST is not set, and there is no socket {}", places.join(", "));
     };
-    UnixStream::connect(socket).with_context(|| format!("cannot connect to {}", socket.display()))?;
+    UnixStream::connect(socket)
+        .with_context(|| format!("no Docker: nobody answers on {}, start it", socket.display()))?;
     Ok(())
 }
 

@@ -36,17 +36,12 @@ fn value(containers: &Containers, component: Component) -> String {
     ready.unwrap().value.clone()
 }
 
-fn port(address: &str) -> String {
-    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
-    digits(address.rsplit(':').next().unwrap())
-}
-
-/// Whether a container of ours publishes the port.
-fn is_published(port: &str) -> bool {
-    let filter = format!("publish={port}");
+/// The containers that the program with this process id has made, a line each.
+fn containers_of(process_id: u32) -> String {
+    let filter = format!("label=delivery.testbed.process={process_id}");
     let output = Command::new("docker").args(["ps", "--all", "--quiet", "--filter", &filter]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    !output.stdout.is_empty()
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Volumes that no container has.
@@ -70,24 +65,26 @@ async fn both_serve_and_letting_go_leaves_neither_container_nor_volume() {
         let value: String = setting.fetch_one(&mut connection).await.unwrap();
         assert_eq!(value, expected, "{name}");
     }
-    let ports = [port(&kafka), port(&postgres)];
-    assert!(ports.iter().all(|port| is_published(port)), "{ports:?}");
+    let process = containers.process_id();
+    assert_eq!(containers_of(process).lines().count(), 2);
     drop(containers);
-    assert!(!ports.iter().any(|port| is_published(port)), "{ports:?}");
+    assert_eq!(containers_of(process), "");
     assert_eq!(orphaned_volumes(), volumes);
 }
 
 #[tokio::test]
 async fn what_a_kill_9_of_the_program_leaves_is_removed_by_the_next_start_and_nothing_else() {
     let _alone = ALONE.lock().await;
+    let volumes = orphaned_volumes();
     let killed = started();
-    let ports = [Component::Kafka, Component::Postgres].map(|component| port(&value(&killed, component)));
-    signal("KILL", killed.process_id());
+    let process = killed.process_id();
+    signal("KILL", process);
     drop(killed);
-    assert!(ports.iter().all(|port| is_published(port)), "a kill leaves them: {ports:?}");
+    assert_eq!(containers_of(process).lines().count(), 2, "a kill leaves them");
 
     let next = started();
-    assert!(!ports.iter().any(|port| is_published(port)), "{ports:?}");
+    assert_eq!(containers_of(process), "");
+    assert_eq!(orphaned_volumes(), volumes);
     let other = started();
     for (run, name) in [(&next, "next"), (&other, "other")] {
         TcpStream::connect(value(run, Component::Kafka)).await.expect(name);
@@ -98,9 +95,10 @@ async fn what_a_kill_9_of_the_program_leaves_is_removed_by_the_next_start_and_no
 async fn an_interrupt_removes_what_was_started_and_what_is_being_started() {
     let _alone = ALONE.lock().await;
     let interrupted = started();
-    let kafka = port(&value(&interrupted, Component::Kafka));
-    signal("INT", interrupted.process_id());
-    wait_until("the containers to go", REMOVED, async || !is_published(&kafka)).await.unwrap();
+    let process = interrupted.process_id();
+    assert_eq!(containers_of(process).lines().count(), 2);
+    signal("INT", process);
+    wait_until("the containers to go", REMOVED, async || containers_of(process).is_empty()).await.unwrap();
 
     let images = Images::from_env();
     let mut early = Command::new(program())
@@ -109,11 +107,10 @@ async fn an_interrupt_removes_what_was_started_and_what_is_being_started() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let of_the_program = format!("{}", early.id());
-    wait_until("a container to be there", REMOVED, async || !containers_of(&of_the_program).is_empty()).await.unwrap();
+    wait_until("a container to be there", REMOVED, async || !containers_of(early.id()).is_empty()).await.unwrap();
     drop(early.stdin.take());
     assert!(early.wait().unwrap().success());
-    assert_eq!(containers_of(&of_the_program), "");
+    assert_eq!(containers_of(early.id()), "");
 }
 
 #[tokio::test]
@@ -153,11 +150,4 @@ async fn an_engine_that_does_not_answer_is_an_error() {
 fn signal(name: &str, process_id: u32) {
     let status = Command::new("kill").args([&format!("-{name}"), &process_id.to_string()]).status().unwrap();
     assert!(status.success());
-}
-
-/// The containers that the program with this id has made, by the label with its process.
-fn containers_of(process_id: &str) -> String {
-    let filter = format!("label=delivery.testbed.process={process_id}");
-    let output = Command::new("docker").args(["ps", "--all", "--quiet", "--filter", &filter]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
 }

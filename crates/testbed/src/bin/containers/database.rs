@@ -36,7 +36,7 @@ pub(crate) async fn start(image: &str, labels: Vec<(String, String)>) -> Result<
     let address = address(&container.get_host().await?, container.get_host_port_ipv4(PORT).await?);
     let value = format!("postgres://postgres:{password}@{address}/postgres");
     let version = version(&value).await.with_context(|| format!("{image} is ready, but refuses us"))?;
-    let about = format!("PostgreSQL {version}, a container of {image} on {address}");
+    let about = format!("version {version}, a container of {image} on {address}");
     Ok(Served { container, value, about })
 }
 

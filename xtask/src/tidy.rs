@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the architecture as checks; the rules are tables in the modules below.
 
 mod dependencies;
+mod docs;
 mod features;
 mod graph;
 mod sources;
@@ -45,6 +46,7 @@ pub(crate) fn passes() -> Result<bool> {
     let mut findings = dependencies::check(&graph, dependencies::RULES);
     findings.extend(features::check(&features::requested(&metadata)));
     findings.extend(sources::check_tree(&root)?);
+    findings.extend(docs::check_tree(&root)?);
     for finding in &findings {
         println!("{finding}");
     }

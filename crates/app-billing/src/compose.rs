@@ -111,6 +111,8 @@ pub(crate) async fn serve(
     // Beside the consumer, and a little longer than it: told to end when it has drained.
     let (ending, ended) = watch::channel(false);
     let mut serving = ended.clone();
+    let addr = listener.local_addr().context("the listener has no address").map_err(Failure::Dependency)?;
+    tracing::info!(%addr, "serving /live, /ready and /metrics");
     let server = ops::serve(listener, ops::router(Arc::new(ready), metrics), async move {
         drop(serving.wait_for(|ended| *ended).await);
     });
@@ -159,6 +161,12 @@ pub(crate) async fn serve(
     result.map_err(|error| Failure::Dependency(error.into()))?;
     tracing::info!("stopped, everything settled is committed");
     Ok(())
+}
+
+/// Refuses what the clients of Kafka and of the provider would refuse at start. It asks nobody.
+pub fn check_clients(settings: &Settings) -> Result<(), Failure> {
+    HttpPaymentGateway::new(payment_settings(settings)).map_err(payment_failure)?;
+    kafka_settings(settings).validate().context("Kafka").map_err(Failure::Configuration)
 }
 
 /// Brings the database to this version and leaves.
@@ -280,10 +288,7 @@ pub(crate) async fn listen(address: SocketAddr, other_port: OtherPort) -> Result
         listener = TcpListener::bind(SocketAddr::new(address.ip(), 0)).await;
     }
     let listener = listener.with_context(|| format!("cannot listen on {address}: set HTTP_ADDR to a free address"));
-    let listener = listener.map_err(Failure::Dependency)?;
-    let addr = listener.local_addr().context("the listener has no address").map_err(Failure::Dependency)?;
-    tracing::info!(%addr, "serving /live, /ready and /metrics");
-    Ok(listener)
+    listener.map_err(Failure::Dependency)
 }
 
 /// Completes at the first SIGTERM or SIGINT. A second one ends the process at once.

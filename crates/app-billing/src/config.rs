@@ -61,6 +61,16 @@ pub struct Config {
     /// The same database, directly and as the tables' owner, for migrations and partitions. Default: DATABASE_URL.
     #[arg(long, env, global = true, value_name = "URL", hide_env_values = true, help_heading = "PostgreSQL")]
     pub database_maintenance_url: Option<Secret>,
+    /// A file that holds DATABASE_MAINTENANCE_URL.
+    #[arg(
+        long,
+        env,
+        global = true,
+        value_name = "PATH",
+        conflicts_with = "database_maintenance_url",
+        help_heading = "PostgreSQL"
+    )]
+    pub database_maintenance_url_file: Option<PathBuf>,
     /// Connections for units of work; one is used by each partition that is busy.
     #[arg(long, env, global = true, default_value_t = 16, value_name = "N", help_heading = "PostgreSQL")]
     pub database_connections: u32,
@@ -79,7 +89,7 @@ pub struct Config {
     pub claim_retention: ClaimRetention,
 
     /// The payment provider's base URL; charges go to {base}/charges.
-    #[arg(long, env, global = true, value_name = "URL", help_heading = "Payment")]
+    #[arg(long, env, global = true, value_name = "URL", hide_env_values = true, help_heading = "Payment")]
     pub payment_url: Option<String>,
     /// The provider's API key.
     #[arg(long, env, global = true, value_name = "KEY", hide_env_values = true, help_heading = "Payment")]
@@ -300,8 +310,9 @@ impl Config {
         if self.database_connections == 0 {
             return Err(anyhow!("DATABASE_CONNECTIONS is 0: at least one is needed"));
         }
+        let maintenance_url = secret(&self.database_maintenance_url, self.database_maintenance_url_file.as_deref())?;
         Ok(Some(Database {
-            maintenance_url: self.database_maintenance_url.clone().unwrap_or_else(|| url.clone()),
+            maintenance_url: maintenance_url.unwrap_or_else(|| url.clone()),
             url,
             connections: self.database_connections,
             migrate: self.database_migrate,
@@ -428,3 +439,7 @@ fn property(text: &str) -> Result<(String, String), String> {
         _ => Err(format!("{text:?} is not key=value")),
     }
 }
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

@@ -104,6 +104,7 @@ fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
 #[cfg(all(test, feature = "embedded"))]
 mod tests {
     use clap::FromArgMatches;
+    use clap::builder::Resettable;
 
     use super::*;
 
@@ -140,7 +141,8 @@ mod tests {
 
     #[test]
     fn the_introduction_names_the_defaults_of_the_embedded_run() {
-        let matches = of::<Config>().get_matches_from(["app-billing"]);
+        let unset = of::<Config>().mut_args(|option| option.env(Resettable::Reset));
+        let matches = unset.get_matches_from(["app-billing"]);
         let config = Config::from_arg_matches(&matches).expect("nothing is required").with_embedded_defaults(|_| true);
         let tiers: Vec<_> =
             config.retry_tiers.iter().map(|tier| humantime::format_duration(*tier).to_string()).collect();

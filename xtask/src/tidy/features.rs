@@ -4,20 +4,36 @@ use cargo_metadata::{DependencyKind, Metadata};
 
 use super::Finding;
 
-/// A feature that no normal build may have, except of the crates named.
+/// A feature that no normal build may have.
 struct Barred {
     of: &'static str,
     feature: &'static str,
+    /// Crates that may have it all the same.
     except: &'static [&'static str],
+    /// A feature of the same name, which is barred itself, may pass it on.
+    is_passed_on: bool,
     advice: &'static str,
 }
 
-const BARRED: &[Barred] = &[Barred {
+const CRASH_POINTS: Barred = Barred {
     of: "core-delivery",
-    feature: "testing",
-    except: &["testbed"],
-    advice: "it makes proofs of a claim without a claim: switch it on in [dev-dependencies] only",
-}];
+    feature: "crash-points",
+    except: &[],
+    is_passed_on: true,
+    advice: "it lets the environment end the process: switch it on for the command that runs the crash tests only",
+};
+
+const BARRED: &[Barred] = &[
+    Barred {
+        of: "core-delivery",
+        feature: "testing",
+        except: &["testbed"],
+        is_passed_on: false,
+        advice: "it makes proofs of a claim without a claim: switch it on in [dev-dependencies] only",
+    },
+    CRASH_POINTS,
+    Barred { of: "app-billing", ..CRASH_POINTS },
+];
 
 /// A crate of the workspace switches on a feature in its normal build.
 #[derive(Debug)]
@@ -45,7 +61,7 @@ pub(super) fn requested(metadata: &Metadata) -> Vec<Requested> {
             }
         }
         for (name, values) in &package.features {
-            let place = format!("its feature {name}");
+            let place = of_feature(name);
             for value in values.iter().filter(|value| !value.starts_with("dep:")) {
                 match value.split_once('/') {
                     Some((of, feature)) => add(of.trim_end_matches('?'), feature, place.clone()),
@@ -57,6 +73,10 @@ pub(super) fn requested(metadata: &Metadata) -> Vec<Requested> {
     all
 }
 
+fn of_feature(name: &str) -> String {
+    format!("its feature {name}")
+}
+
 /// Every request of a barred feature.
 pub(super) fn check(requested: &[Requested]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -65,6 +85,7 @@ pub(super) fn check(requested: &[Requested]) -> Vec<Finding> {
             request.of == barred.of
                 && request.feature == barred.feature
                 && !barred.except.contains(&request.by.as_str())
+                && !(barred.is_passed_on && request.place == of_feature(barred.feature))
         };
         findings.extend(requested.iter().filter(breaks).map(|Requested { by, of, feature, place }| Finding {
             rule: "testing features are for tests",
@@ -81,6 +102,19 @@ mod tests {
 
     fn request(by: &str, of: &str, feature: &str) -> Requested {
         Requested { by: by.into(), of: of.into(), feature: feature.into(), place: "its dependencies".into() }
+    }
+
+    #[test]
+    fn crash_points_are_passed_on_and_never_part_of_another_feature() {
+        let of_app = |of: &str, place: &str| Requested {
+            place: of_feature(place),
+            ..request("app-billing", of, "crash-points")
+        };
+        assert!(check(&[of_app("core-delivery", "crash-points")]).is_empty());
+        for place in ["default", "integration"] {
+            assert_eq!(check(&[of_app("core-delivery", place), of_app("app-billing", place)]).len(), 2, "{place}");
+        }
+        assert_eq!(check(&[request("infra-postgres", "core-delivery", "crash-points")]).len(), 1);
     }
 
     #[test]

@@ -22,6 +22,15 @@ const COMPOSITION: &str = "compose.rs";
 
 /// Checks every source file below the root of the workspace.
 pub(super) fn check_tree(root: &Path) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for (path, text) in read_all(root)? {
+        findings.extend(check_file(&path, &text));
+    }
+    Ok(findings)
+}
+
+/// Every source file, by its path below the root of the workspace, with its text.
+pub(super) fn read_all(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root.join("crates")).context("there is no folder crates")? {
         let folder = entry?.path();
@@ -33,12 +42,11 @@ pub(super) fn check_tree(root: &Path) -> Result<Vec<Finding>> {
         collect(&root.join(name), &mut files)?;
     }
     files.sort();
-    let mut findings = Vec::new();
-    for file in files {
+    let read = |file: PathBuf| {
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        findings.extend(check_file(file.strip_prefix(root).unwrap_or(&file), &text));
-    }
-    Ok(findings)
+        Ok((file.strip_prefix(root).unwrap_or(&file).to_owned(), text))
+    };
+    files.into_iter().map(read).collect()
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {

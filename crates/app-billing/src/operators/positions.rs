@@ -38,7 +38,9 @@ impl LaneState {
             Start::At { alarm: Some(Alarm::AnotherLog), .. } => "stored for another topic or cluster of this name",
             Start::At { alarm: Some(Alarm::PastTheEnd { .. }), .. } => "past the end of the log",
             Start::At { alarm: Some(Alarm::Expired { .. }), .. } => "records expired before they were consumed",
-            Start::At { alarm: Some(Alarm::StoreIsBehind { .. }), .. } => "the database is behind Kafka, or only ends of transactions lie between",
+            Start::At { alarm: Some(Alarm::StoreIsBehind { .. }), .. } => {
+                "the database is behind Kafka, or only ends of transactions lie between"
+            }
         }
     }
 }

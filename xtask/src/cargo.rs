@@ -6,6 +6,8 @@ use std::{
     process::Command,
 };
 
+use anyhow::{Context, Result};
+use cargo_metadata::MetadataCommand;
 use clap::{Args, builder::FalseyValueParser};
 
 /// Features that build the tests which need the components. A crate whose `tests/it` has `required-features` adds its
@@ -16,6 +18,7 @@ const INTEGRATION_FEATURES: &[&str] = &[
     "app-billing/integration",
     "infra-postgres/integration",
     "sandbox/integration",
+    "testbed/embedded",
     "testbed/integration",
     "testbed/tools",
 ];
@@ -50,6 +53,13 @@ pub(crate) fn cargo(subcommand: &str) -> Command {
     let mut command = Command::new(program());
     command.arg(subcommand).current_dir(workspace_root());
     command
+}
+
+/// Where cargo puts a program of the workspace that it builds for development.
+pub(crate) fn built(program_name: &str) -> Result<PathBuf> {
+    let metadata = MetadataCommand::new().cargo_path(program()).current_dir(workspace_root()).no_deps().exec();
+    let target = metadata.context("cargo metadata failed")?.target_directory;
+    Ok(target.join("debug").join(program_name).into())
 }
 
 /// The cargo that runs us.

@@ -3,6 +3,9 @@
 mod backend;
 mod components;
 mod containers;
+mod embedded;
+mod holder;
+mod skips;
 mod tally;
 
 use std::{
@@ -13,13 +16,14 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, builder::FalseyValueParser};
 use testbed::SKIP_LOG_VARIABLE;
 
 use crate::cargo::{Libraries, whole_workspace};
 pub(crate) use backend::Backend;
 use components::{Components, Failure};
+use skips::{Gap, Skip};
 use tally::Tally;
 
 /// Exit code when a component could not start: the tests say nothing then.
@@ -66,16 +70,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::from(NO_COMPONENT));
     }
     components.describe();
+    let left_out = left_out(arguments, components.gaps())?;
     let skip_log = tempfile::NamedTempFile::new()?;
-    let (mut tally, cargo_succeeded) = run_tests(arguments, &components, skip_log.path())?;
+    let (mut tally, cargo_succeeded) = run_tests(arguments, &components, &left_out, skip_log.path())?;
     drop(components);
 
+    for Skip { test, reason } in &left_out {
+        println!("skipped: {test}: {reason}");
+        tally.add_left_out();
+    }
     for skip in fs::read_to_string(skip_log.path())?.lines() {
         println!("skipped: {skip}");
         tally.add_skip(skip);
     }
     if !cargo_succeeded && tally.failed == 0 {
         println!("cargo test failed, though no test did (a target did not compile, or a test process died): see above");
+        tally.failed += 1;
+    }
+    if arguments.filter.is_none() && tally.filtered() != tally.left_out() {
+        println!("{} tests were left out, not the {} that are skipped", tally.filtered(), tally.left_out());
         tally.failed += 1;
     }
     let is_empty = tally.ran() == 0;
@@ -97,8 +110,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
+/// The tests that do not run because of these gaps. They are compiled and listed first: a gap that names no test, or
+/// would hide another one, is an error.
+fn left_out(arguments: &Arguments, gaps: &'static [Gap]) -> Result<Vec<Skip>> {
+    if gaps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut list = whole_workspace("test", arguments.libraries);
+    // Of doctests, whose names are paths, none is ever left out.
+    let listed = list.args(["--quiet", "--tests", "--", "--list"]).stderr(Stdio::inherit()).output();
+    let listed = listed.context("cannot run cargo test")?;
+    if !listed.status.success() {
+        bail!("the tests cannot be listed");
+    }
+    let names = skips::names(&String::from_utf8_lossy(&listed.stdout));
+    skips::left_out(gaps, &names, arguments.filter.as_deref())
+}
+
 /// Runs `cargo test` and passes its output on as it comes. Returns the sum, and whether cargo succeeded.
-fn run_tests(arguments: &Arguments, components: &Components, skip_log: &Path) -> Result<(Tally, bool)> {
+fn run_tests(
+    arguments: &Arguments,
+    components: &Components,
+    left_out: &[Skip],
+    skip_log: &Path,
+) -> Result<(Tally, bool)> {
     let mut command = whole_workspace("test", arguments.libraries);
     command
         .arg("--no-fail-fast")
@@ -106,6 +141,9 @@ fn run_tests(arguments: &Arguments, components: &Components, skip_log: &Path) ->
         .envs(components.variables())
         .env(SKIP_LOG_VARIABLE, skip_log)
         .stdout(Stdio::piped());
+    if !left_out.is_empty() {
+        command.arg("--").args(left_out.iter().flat_map(|skip| ["--skip", skip.test]));
+    }
     let mut child = command.spawn().context("cannot run cargo test")?;
     let tally = pass_on(&mut child)?;
     let status = child.wait()?;

@@ -24,7 +24,9 @@ pub(crate) struct Arguments {
 /// Returns the program's own exit code.
 pub(crate) fn run(program: &str, arguments: &Arguments) -> Result<ExitCode> {
     let mut build = cargo::cargo("build");
-    build.args(["--release", "--package=app-billing", "--package=testbed", "--features=testbed/tools"]);
+    build.args(["--release", "--package=app-billing", "--package=testbed"]);
+    // Without its default features the service has no provider to be tried with.
+    build.arg("--features=app-billing/embedded,testbed/tools");
     build.args(["--bin=app-billing", "--bin", program]);
     arguments.libraries.apply(&mut build);
     if !build.status().context("cannot run cargo build")?.success() {

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use core_delivery::crash::{CrashPoint, reached};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
 use tracing::{debug, warn};
@@ -90,6 +91,7 @@ impl<'c> Committer<'c> {
         while let Some(answer) = self.commits.answer(Duration::ZERO) {
             let Err(code) = answer else {
                 self.consumer.context().callbacks.health.succeeded();
+                reached(CrashPoint::OffsetCommitted);
                 continue;
             };
             match code {

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use core_delivery::crash::{self, CrashPoint};
 use core_delivery::ports::{BoxError, PublishError, Publisher};
 use core_delivery::record::{Header, OutgoingRecord};
 use rdkafka::error::{KafkaError as ClientError, RDKafkaErrorCode};
@@ -111,7 +112,8 @@ impl Publisher for KafkaPublisher {
         outgoing.key = record.key.as_deref();
         outgoing.payload = record.payload.as_deref();
         // A full queue is waited for: it empties, by acknowledgements or by the delivery timeout.
-        match client.send(outgoing, Timeout::Never).await {
+        let sent = crash::sent(CrashPoint::CopySent, client.send(outgoing, Timeout::Never));
+        match crash::held(CrashPoint::CopyHeld, sent).await {
             Ok(_) => {
                 self.callbacks.health.succeeded();
                 Ok(())

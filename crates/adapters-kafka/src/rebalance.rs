@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use core_delivery::crash::{CrashPoint, reached};
 use core_delivery::ports::StreamEvent;
 use core_delivery::record::{Assignment, LaneId};
 use rdkafka::config::RDKafkaLogLevel;
@@ -139,7 +140,10 @@ impl MemberContext {
                 let mut commits = Commits::new(consumer);
                 let answer = commits.send(&list).map(|()| commits.answer(COMMIT_LIMIT));
                 match answer {
-                    Ok(Some(Ok(()))) => debug!(lanes = stored.len(), "positions of drained lanes committed"),
+                    Ok(Some(Ok(()))) => {
+                        debug!(lanes = stored.len(), "positions of drained lanes committed");
+                        reached(CrashPoint::OffsetCommitted);
+                    }
                     Ok(Some(Err(code))) | Err(code) => {
                         warn!(error = %code, lanes = stored.len(), "positions of drained lanes were not committed");
                     }

@@ -13,7 +13,7 @@ use core_order::{
 
 use crate::conflicts::{Conclusion as ByTime, Conflicts};
 use crate::doubt::{
-    Conclusion, KeyMemory, Next, Opening, after_charge, asks_first, before_charge, conclude, look_up_failed,
+    Conclusion, KeyMemory, Next, Opening, Question, after_charge, asks_first, before_charge, conclude, look_up_failed,
     unknown_outcome,
 };
 use crate::one_call::OneCall;
@@ -24,7 +24,14 @@ pub struct ChargeOrders<G> {
     conflicts: Conflicts,
     memory: KeyMemory,
     clock: Arc<dyn Runtime>,
-    calls: OneCall<Result<ChargeReceipt, HandlerError>>,
+    calls: OneCall<Settled>,
+}
+
+/// How a try ended, and whether it knew of an earlier one with an unknown outcome.
+#[derive(Debug, Clone)]
+struct Settled {
+    result: Result<ChargeReceipt, HandlerError>,
+    in_doubt: bool,
 }
 
 impl<G> ChargeOrders<G> {
@@ -51,10 +58,14 @@ impl<G: PaymentGateway> ChargeOrders<G> {
         };
         match after_charge(error, in_doubt) {
             Next::Fail(error) => Err(error),
-            Next::Ask(question) => match self.gateway.look_up(order).await {
-                Ok(answer) => self.end(order, conclude(question, answer)),
-                Err(error) => Err(look_up_failed(error, Some(question))),
-            },
+            Next::Ask(question) => self.ask(order, question).await,
+        }
+    }
+
+    async fn ask(&self, order: &Claimed<OrderConfirmed>, question: Question) -> Result<ChargeReceipt, HandlerError> {
+        match self.gateway.look_up(order).await {
+            Ok(answer) => self.end(order, conclude(question, answer)),
+            Err(error) => Err(look_up_failed(error, Some(question))),
         }
     }
 
@@ -100,12 +111,22 @@ impl<G: PaymentGateway, U: BillingTx> EventHandler<OrderConfirmed, U> for Charge
         Ok(charged.into_iter().map(|charged| if charged { Knowledge::Handled } else { Knowledge::Unknown }).collect())
     }
 
-    /// An order of nothing is charged by nobody. A call that runs already for the same event is joined.
+    /// An order of nothing is charged by nobody. A call that runs already for the same event is joined; if it belongs to a
+    /// delivery that knows of no doubt and this one does, its refusal is still to be asked about.
     async fn perform(&self, order: &Claimed<OrderConfirmed>) -> Result<ChargeReceipt, HandlerError> {
         if order.event().total().minor_units == 0 {
             return Ok(ChargeReceipt { provider_ref: None });
         }
-        self.calls.run(order.event().id(), self.settle(order)).await
+        let in_doubt = order.history().in_doubt;
+        let call = async { Settled { result: self.settle(order).await, in_doubt } };
+        match self.calls.run(order.event().id(), call).await {
+            Settled { result: Err(HandlerError::Permanent(refusal)), in_doubt: false }
+                if in_doubt && !refusal.settled =>
+            {
+                self.ask(order, Question::Refused(refusal)).await
+            }
+            Settled { result, .. } => result,
+        }
     }
 
     async fn retract(&self, unit: &mut U, failed: &[Claimed<OrderConfirmed>]) -> Result<(), StoreError> {

@@ -6,6 +6,8 @@ pub mod cli;
 pub mod compose;
 pub mod config;
 pub mod conflicts;
+#[cfg(feature = "crash-points")]
+pub mod crash;
 pub mod doubt;
 #[cfg(feature = "embedded")]
 pub mod embedded;

@@ -6,6 +6,11 @@ use app_billing::cli::{Cli, Failure};
 
 fn main() -> ExitCode {
     let cli = Cli::read();
+    #[cfg(feature = "crash-points")]
+    if let Err(error) = app_billing::crash::arm() {
+        eprintln!("error: {error:#}");
+        return ExitCode::from(2);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -10,6 +10,7 @@
 //! then does the offset move.
 
 pub mod claim;
+pub mod crash;
 pub mod delivery;
 pub mod event;
 pub mod headers;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use core_delivery::claim::{Claim, ConsumerGroup, DedupKey};
+use core_delivery::crash::{self, CrashPoint};
 use core_delivery::event::UnixMillis;
 use core_delivery::ports::{PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory};
 use core_delivery::record::{Committable, LaneId};
@@ -222,7 +223,9 @@ impl UnitOfWork for PgUnit {
         let limit = self.limits.commit;
         // In a task of its own: dropping the future would not stop a COMMIT that is under way, and one whose reply
         // never comes would hang in sqlx for ever. After the limit the connection is given up, not waited for.
-        let commit = tokio::spawn(async move { within(limit, transaction.commit()).await });
+        let answer = crash::sent(CrashPoint::CommitSent, transaction.commit());
+        let answer = crash::held(CrashPoint::CommitHeld, answer);
+        let commit = tokio::spawn(async move { within(limit, answer).await });
         match commit.await {
             Ok(result) => result.map_err(|error| commit_error("commit", error)),
             Err(stopped) => {

@@ -6,12 +6,15 @@
 //! - [`Proxy`]: a TCP proxy that holds, resets, refuses or swallows, all connections or the one with a certain request.
 //! - [`wait_until`]: a condition with a limit, in place of a sleep.
 //! - [`report_skip`]: says that a test could not run, and why.
+//! - [`containers`], [`embedded`]: the run's components in a program of their own, which a [`holder`] ends with us.
 //! - `clients` (a feature): what a scenario does to Kafka, the ledger, the provider and the service itself.
 
 mod backend;
 #[cfg(feature = "clients")]
 pub mod clients;
 pub mod containers;
+pub mod embedded;
+pub mod holder;
 mod kafka;
 mod postgres;
 mod proxy;

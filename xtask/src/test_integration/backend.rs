@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use super::{components::Components, containers};
+use super::{components::Components, containers, embedded};
 use crate::cargo::Libraries;
 
 /// Where Kafka and PostgreSQL come from.
@@ -17,10 +17,13 @@ pub(crate) enum Backend {
     Docker,
     /// Installed programs, started for this run: Kafka on Java (its jars come from Maven), PostgreSQL from its package.
     Local,
+    /// librdkafka's broker in a process of its own, and PostgreSQL as with `local`, fetched where none is installed. What
+    /// that broker cannot do is skipped, each test with the reason.
+    Embedded,
 }
 
 /// What `auto` tries.
-const IN_ORDER: &[Backend] = &[Backend::Docker, Backend::Local];
+const IN_ORDER: &[Backend] = &[Backend::Docker, Backend::Local, Backend::Embedded];
 
 impl Backend {
     /// Starts the components that the tests share, and says what they are. A component that could not start is among
@@ -36,6 +39,7 @@ impl Backend {
             }
             Self::Docker => containers::start(libraries),
             Self::Local => Components::start_local(),
+            Self::Embedded => embedded::start(libraries),
         }
     }
 }
@@ -70,20 +74,25 @@ fn first_that_works<T>(
 mod tests {
     use super::*;
 
-    /// What was taken and said, if `works` of [docker, local] do.
-    fn taken(works: [bool; 2]) -> (Backend, Vec<String>) {
+    /// What was taken and said, if these work.
+    fn taken(working: &[Backend]) -> (Backend, Vec<String>) {
         let mut said = Vec::new();
-        let works = |backend: &Backend| works[usize::from(*backend == Backend::Local)];
-        let failed = |backend: &Backend| (!works(backend)).then(|| "no engine".to_owned());
+        let failed = |backend: &Backend| (!working.contains(backend)).then(|| "no engine".to_owned());
         let taken = first_that_works(IN_ORDER, Ok, failed, |line| said.push(line)).unwrap();
         (taken, said)
     }
 
     #[test]
     fn the_first_that_works_is_taken_and_those_before_it_are_explained() {
-        let explained = vec!["docker: not available (no engine), taking local".to_owned()];
-        assert_eq!(taken([true, true]), (Backend::Docker, vec![]));
-        assert_eq!(taken([false, true]), (Backend::Local, explained.clone()));
-        assert_eq!(taken([false, false]), (Backend::Local, explained));
+        use Backend::{Docker, Embedded, Local};
+        let explained = vec![
+            "docker: not available (no engine), taking local".to_owned(),
+            "local: not available (no engine), taking embedded".to_owned(),
+        ];
+        assert_eq!(taken(&[Docker, Local, Embedded]), (Docker, vec![]));
+        assert_eq!(taken(&[Docker]), (Docker, vec![]));
+        assert_eq!(taken(&[Local, Embedded]), (Local, explained[..1].to_vec()));
+        assert_eq!(taken(&[Embedded]), (Embedded, explained.clone()));
+        assert_eq!(taken(&[]), (Embedded, explained));
     }
 }

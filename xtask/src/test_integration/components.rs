@@ -3,8 +3,10 @@
 use std::{any::Any, time::Instant};
 
 use anyhow::{Error, Result};
-use testbed::{KafkaOptions, LocalKafka, PostgresOptions, PrivatePostgres, containers::Component};
+use testbed::{KafkaOptions, LocalKafka, PostgresOptions, PrivatePostgres, holder::Component};
 use tokio::runtime::Runtime;
+
+use super::skips::Gap;
 
 /// Everything that was started. It ends with this value, and at the latest with this process.
 pub(super) struct Components {
@@ -13,6 +15,7 @@ pub(super) struct Components {
     failures: Vec<Failure>,
     /// What to read before the tests begin, a component a line.
     described: Vec<String>,
+    gaps: &'static [Gap],
     held: Vec<Box<dyn Any>>,
 }
 
@@ -30,7 +33,14 @@ impl Failure {
 impl Components {
     /// None yet.
     pub(super) fn new(backend: &'static str) -> Self {
-        Self { backend, variables: Vec::new(), failures: Vec::new(), described: Vec::new(), held: Vec::new() }
+        Self {
+            backend,
+            variables: Vec::new(),
+            failures: Vec::new(),
+            described: Vec::new(),
+            gaps: &[],
+            held: Vec::new(),
+        }
     }
 
     /// Adds one that serves, by what the tests find it by.
@@ -42,6 +52,11 @@ impl Components {
     /// Adds one that could not start.
     pub(super) fn fail(&mut self, component: &'static str, error: Error) {
         self.failures.push(Failure { component, error });
+    }
+
+    /// Notes what these components cannot do.
+    pub(super) fn cannot(&mut self, gaps: &'static [Gap]) {
+        self.gaps = gaps;
     }
 
     /// Keeps what must live as long as the components serve.
@@ -85,6 +100,11 @@ impl Components {
     /// What the tests find them by.
     pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
         self.variables.clone()
+    }
+
+    /// What they cannot do, and which tests need it.
+    pub(super) fn gaps(&self) -> &'static [Gap] {
+        self.gaps
     }
 
     pub(super) fn failures(&self) -> &[Failure] {

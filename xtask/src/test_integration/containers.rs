@@ -3,40 +3,24 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Error, Result, bail};
-use cargo_metadata::MetadataCommand;
-use testbed::containers::{Containers, Images, engine_in_sight};
+use anyhow::{Context, Result, bail};
+use testbed::containers::{self, Images, engine_in_sight};
 
-use super::components::{Components, Failure};
-use crate::cargo::{self, Libraries, workspace_root};
+use super::{components::Components, holder};
+use crate::cargo::{self, Libraries, built};
+
+const BACKEND: &str = "docker";
 
 /// Starts both components as containers. Where no container can run, that is the one failure.
 pub(super) fn start(libraries: Libraries) -> Result<Components> {
     if let Err(reason) = engine_in_sight() {
-        return Ok(unavailable(reason));
+        return Ok(holder::components(BACKEND, Err(reason)));
     }
     let program = build(libraries)?;
     let images = Images::from_env();
     println!("starting Kafka ({}) and PostgreSQL ({}) as containers", images.kafka, images.postgres);
-    let containers = match Containers::start(&program, &images, |note| println!("{note}")) {
-        Ok(containers) => containers,
-        Err(reason) => return Ok(unavailable(reason)),
-    };
-    let mut components = Components::new("docker");
-    for ready in containers.ready() {
-        components.add(ready.component, &ready.about, ready.value.clone());
-    }
-    for (component, error) in containers.failures() {
-        components.fail(component.name(), Error::msg(error.clone()));
-    }
-    components.hold(containers);
-    Ok(components)
-}
-
-fn unavailable(reason: Error) -> Components {
-    let mut components = Components::new("docker");
-    components.fail(Failure::BACKEND, reason);
-    components
+    let started = containers::start(&program, &images, |note| println!("{note}"));
+    Ok(holder::components(BACKEND, started))
 }
 
 fn build(libraries: Libraries) -> Result<PathBuf> {
@@ -47,7 +31,5 @@ fn build(libraries: Libraries) -> Result<PathBuf> {
     if !build.status().context("cannot run cargo build")?.success() {
         bail!("the program that runs containers does not compile");
     }
-    let metadata = MetadataCommand::new().cargo_path(cargo::program()).current_dir(workspace_root()).no_deps().exec();
-    let target = metadata.context("cargo metadata failed")?.target_directory;
-    Ok(target.join("debug").join("containers").into())
+    built("containers")
 }

@@ -8,6 +8,10 @@ pub(super) struct Tally {
     /// As the test binaries count: a test that reported a skip has passed for them.
     returned: u64,
     ignored: u64,
+    /// What libtest was told to leave out, by its own count.
+    filtered: u64,
+    /// What is not run because the backend cannot do it.
+    left_out: u64,
     pub(super) failed: u64,
     /// The tests that reported that they could not run.
     reported: BTreeSet<String>,
@@ -27,6 +31,7 @@ impl Tally {
                 (Some(number), Some("passed")) => self.returned += number,
                 (Some(number), Some("failed")) => self.failed += number,
                 (Some(number), Some("ignored")) => self.ignored += number,
+                (Some(number), Some("filtered")) => self.filtered += number,
                 _ => {}
             }
         }
@@ -38,8 +43,21 @@ impl Tally {
         self.reported.insert(name.to_owned());
     }
 
+    /// Adds a test that was left out.
+    pub(super) fn add_left_out(&mut self) {
+        self.left_out += 1;
+    }
+
+    pub(super) fn filtered(&self) -> u64 {
+        self.filtered
+    }
+
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     pub(super) fn skipped(&self) -> u64 {
-        self.ignored + self.reported()
+        self.ignored + self.left_out + self.reported()
     }
 
     /// Tests that ran to an end, good or bad.
@@ -103,6 +121,14 @@ mod tests {
     fn what_only_looks_like_a_result_is_not_counted() {
         let sum = tally(&["test test_result: ok. 5 passed; ... ok", "note: test result: ok. 5 passed;"]);
         assert_eq!(sum.to_string(), "0 passed, 0 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_test_that_was_left_out_is_skipped_and_was_never_a_pass() {
+        let mut sum =
+            tally(&["test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 1s\n"]);
+        sum.add_left_out();
+        assert_eq!((sum.to_string().as_str(), sum.filtered()), ("3 passed, 0 failed, 1 skipped", 1));
     }
 
     #[test]

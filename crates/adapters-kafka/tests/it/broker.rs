@@ -1,6 +1,7 @@
 //! What the tests do to the broker past the adapter: topics, records, committed offsets.
 
 use std::env;
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -57,6 +58,16 @@ pub(crate) async fn create(topic: &Topic, partitions: i32) {
 }
 
 async fn create_with(name: &str, partitions: i32, config: &[(&str, &str)]) {
+    // Where the run's broker is embedded only its own process can create topics, and they have no settings.
+    if let Ok(address) = env::var("TEST_EMBEDDED_TOPICS") {
+        assert!(config.is_empty(), "a topic of the embedded broker has no settings, {name} needs {config:?}");
+        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+        stream.write_all(format!("topic {name} {partitions}\n").as_bytes()).expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        assert_eq!(answer, "created\n", "{name}");
+        return;
+    }
     let new = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
     let new = config.iter().fold(new, |new, (key, value)| new.set(key, value));
     let options = AdminOptions::new().operation_timeout(Some(LIMIT));

@@ -321,3 +321,25 @@ async fn a_second_delivery_joins_the_call_that_runs() {
     handler.gateway.tickets.as_ref().expect("there are tickets").add_permits(1);
     assert_eq!(word(&perform(&handler, &order).await), "declined", "a try after the end is a try of its own");
 }
+
+/// The delivery that makes the call knows of no doubt, and so does not ask; the one that joins it does.
+#[tokio::test]
+async fn a_delivery_in_doubt_asks_about_the_refusal_of_a_call_that_it_joins() {
+    for (answer, expected) in
+        [(LookUp::Failed { reason: "402".to_owned() }, "declined!"), (LookUp::Charged(receipt("old")), "charged old")]
+    {
+        let order = CALM.order();
+        let in_doubt = claimed_with(order.event().clone(), History { in_doubt: true, ..History::default() });
+        let gateway = Scripted {
+            charges: Mutex::new([Err(failed(402))].into()),
+            answers: Mutex::new([Ok(answer)].into()),
+            tickets: Some(Semaphore::new(0)),
+            ..Scripted::default()
+        };
+        let handler = CALM.handler(gateway, &order);
+        let release = async { handler.gateway.tickets.as_ref().expect("there are tickets").add_permits(1) };
+        let (first, second, ()) = tokio::join!(perform(&handler, &order), perform(&handler, &in_doubt), release);
+        assert_eq!((word(&first).as_str(), word(&second).as_str()), ("declined", expected));
+        assert_eq!(handler.gateway.asked.lock().unwrap().len(), 2, "one charge and one look-up");
+    }
+}

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use adapters_kafka::{
-    KafkaSettings, LaneFacts, OffsetsError, TopicPlan, commit_offsets, ensure_topics, group_members, lane_facts,
+    KafkaSettings, LaneFacts, OffsetsError, TopicPlan, commit_offsets, ensure_topics, find_topics, group_members,
+    lane_facts,
 };
 use adapters_tokio::TokioRuntime;
 use anyhow::{Error, anyhow};
@@ -98,7 +99,11 @@ impl Desk {
 
     async fn replay_alone(&self, selection: &Selection, tier: &Topic, yes: bool) -> Result<(), Failure> {
         let letters = &self.topology.dead_letters;
-        let report = ensure_topics(&self.kafka, &self.plan(), false).await.map_err(topics_failure)?;
+        let report = match self.settings.config.kafka_check_topics {
+            true => ensure_topics(&self.kafka, &self.plan(), false).await,
+            false => find_topics(&self.kafka, &self.plan()).await,
+        };
+        let report = report.map_err(topics_failure)?;
         let message_bytes_max = report.copy_bytes_max().unwrap_or(self.kafka.message_bytes_max);
         let kafka = KafkaSettings { message_bytes_max, ..self.kafka.clone() };
         let chosen = dlq::choose(&kafka, letters, selection, yes).await?;

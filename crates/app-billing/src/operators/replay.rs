@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use core_delivery::crash::{CrashPoint, reached};
 use core_delivery::headers::without_foreign_headers;
 use core_delivery::ports::{PublishError, Publisher, error_chain};
 use core_delivery::record::OutgoingRecord;
@@ -70,7 +71,10 @@ async fn send_chain(publisher: Arc<dyn Publisher>, chain: Vec<OutgoingRecord>) -
             outcome = publisher.publish(&without_foreign_headers(copy)).await;
         }
         match outcome {
-            Ok(()) => acknowledged += 1,
+            Ok(()) => {
+                acknowledged += 1;
+                reached(CrashPoint::ReplaySent);
+            }
             Err(error) => return (acknowledged, Some(error_chain(&error))),
         }
     }

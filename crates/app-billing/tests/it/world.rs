@@ -9,6 +9,7 @@ use core_order::{Event, OrderConfirmed};
 use sandbox::provider::{Provider, ProviderSettings};
 use sqlx::Connection;
 use testbed::clients::{KafkaClient, Ledger, ReadRecord, Service};
+use testbed::embedded::EmbeddedTopics;
 use testbed::{Backend, unique_name, wait_until};
 
 /// How long anything may take that should happen soon.
@@ -25,6 +26,9 @@ pub(crate) struct World {
     pub(crate) provider: Provider,
     pub(crate) database_url: String,
     brokers: String,
+    partitions: i32,
+    /// Set where the broker neither tells of its topics nor lets the service create them.
+    embedded: Option<EmbeddedTopics>,
 }
 
 impl World {
@@ -51,10 +55,13 @@ impl World {
         let (topic, group) = (unique_name("orders"), unique_name("billing"));
         kafka.create_topic(&topic, partitions, &[]).await?;
         let database_url = create_database(admin_url, &unique_name("billing")).await?;
+        let embedded = EmbeddedTopics::of(brokers)?;
         Ok(Self {
             kafka,
+            embedded,
             topic,
             group,
+            partitions,
             ledger: Ledger::connect(&database_url).await?,
             provider: Provider::start(SocketAddr::from(([127, 0, 0, 1], 0)), provider).await?,
             database_url,
@@ -71,12 +78,13 @@ impl World {
     pub(crate) async fn service_with(&self, settings: &[(&str, &str)]) -> Result<Service> {
         let mut all = self.settings();
         all.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        self.create_copies(&all).await?;
         Service::start(&all.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>()).await
     }
 
     /// What configures the program in this world.
     pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let mut settings = vec![
             ("KAFKA_BROKERS", self.brokers.clone()),
             ("KAFKA_TOPIC", self.topic.clone()),
             ("KAFKA_GROUP", self.group.clone()),
@@ -86,7 +94,28 @@ impl World {
             ("DATABASE_URL", self.database_url.clone()),
             ("DATABASE_CONNECTIONS", "6".to_owned()),
             ("PAYMENT_URL", self.provider.base_url()),
-        ]
+        ];
+        if self.embedded.is_some() {
+            settings.push(("KAFKA_CHECK_TOPICS", "false".to_owned()));
+        }
+        settings
+    }
+
+    /// Makes the topics that a service with these settings copies to, where it cannot do so itself.
+    async fn create_copies(&self, settings: &[(&str, String)]) -> Result<()> {
+        let value = |name| settings.iter().rfind(|(key, _)| *key == name).map_or("", |(_, value)| value.as_str());
+        let of_the_group = format!("{}.{}", value("KAFKA_TOPIC"), value("KAFKA_GROUP"));
+        let retries = value("RETRY_TIERS").split(',').map(|delay| format!("{of_the_group}.retry.{delay}"));
+        self.creates_copies(retries.chain([format!("{of_the_group}.dlq")])).await.map(drop)
+    }
+
+    /// Makes these topics if the broker lets nobody do so who is only its client; whether it was one of that kind.
+    pub(crate) async fn creates_copies(&self, topics: impl IntoIterator<Item = impl AsRef<str>>) -> Result<bool> {
+        let Some(embedded) = self.embedded else { return Ok(false) };
+        for topic in topics {
+            embedded.create(topic.as_ref(), self.partitions).await?;
+        }
+        Ok(true)
     }
 
     /// Sends events as their producer does.

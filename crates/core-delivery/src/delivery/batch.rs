@@ -46,21 +46,28 @@ pub struct Batch<F, H> {
 pub struct Unrecorded<R> {
     /// Receipts of events whose unit did not commit, or whose call outlived it.
     pub receipts: HashMap<EventId, R>,
+    /// Failures without an effect of calls that outlived their unit, which kept what the handler had reserved for them:
+    /// a later unit takes it back.
+    pub failures: HashMap<EventId, Failure>,
     /// Calls that outlived their unit and still run.
     pub stragglers: Vec<Straggler<R>>,
 }
 
 impl<R> Default for Unrecorded<R> {
     fn default() -> Self {
-        Self { receipts: HashMap::new(), stragglers: vec![] }
+        Self { receipts: HashMap::new(), failures: HashMap::new(), stragglers: vec![] }
     }
 }
 
 impl<R> Unrecorded<R> {
+    /// Whether the event's call has ended, so that it is only to be recorded.
+    pub(super) fn knows(&self, event: EventId) -> bool {
+        self.receipts.contains_key(&event) || self.failures.contains_key(&event)
+    }
+
     /// The outcome of an event that must not be performed now, because its call, or one of its key, still runs.
     fn holds(&self, event: EventId, key: &str) -> Option<Outcome> {
-        if self.receipts.contains_key(&event) {
-            // It is only to be recorded.
+        if self.knows(event) {
             return None;
         }
         if self.stragglers.iter().any(|straggler| straggler.event == event) {
@@ -165,8 +172,9 @@ where
         let mut seen = HashSet::with_capacity(deliveries.len());
         let leaders: Vec<&Delivery<E>> = deliveries.iter().filter(|d| seen.insert(d.event.id())).collect();
         drop(seen);
+        let relies_on = plan.map_or_else(Vec::new, |plan| relied_on(plan, &deliveries));
         let step = |outcomes: &Outcomes| plan.and_then(|plan| self.step(plan, &deliveries, outcomes));
-        let attempted = match Attempt::new(self, &leaders, unrecorded).run(&step).await {
+        let attempted = match Attempt::new(self, &leaders, unrecorded).relying_on(&relies_on).run(&step).await {
             Err(StoreError::Rejected { .. }) if leaders.len() > 1 => self.isolate(&leaders, unrecorded).await,
             Err(error @ StoreError::Rejected { .. }) if leaders.len() == 1 => {
                 let id = leaders[0].event.id();
@@ -244,6 +252,18 @@ where
 
 type Outcomes = HashMap<EventId, Outcome>;
 
+/// The events that the position may pass with this batch and that earlier units settled behind a position which did not
+/// move. The compare-and-set says nothing of them: a store that lost those units and nothing else holds the position of
+/// before, so their claims are asked for again (D-11).
+fn relied_on<E: Event>(plan: &PositionPlan, deliveries: &[Delivery<E>]) -> Vec<EventId> {
+    let is_here = |ticket| deliveries.binary_search_by_key(&ticket, |delivery| delivery.ticket).is_ok();
+    let from = if plan.may_lower { None } else { plan.from };
+    match plan.outlook.position_with(is_here) {
+        Some(to) => plan.outlook.claimed_between(from, to).collect(),
+        None => vec![],
+    }
+}
+
 /// What a unit brought about.
 struct Attempted {
     outcomes: Outcomes,
@@ -264,6 +284,7 @@ fn rejected<R>(error: &StoreError, event: EventId, unrecorded: &mut Unrecorded<R
 /// The failure of an event that is not recorded. If it was performed all the same, the effect is there and only the
 /// ledger is missing: nobody may call that "not done".
 fn unperformed<R>(failure: Failure, event: EventId, unrecorded: &mut Unrecorded<R>) -> Failure {
+    unrecorded.failures.remove(&event);
     match unrecorded.receipts.remove(&event) {
         None => failure,
         Some(_) => Failure {

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use crate::event::{Event, UnixMillis};
 use crate::ports::{EventHandler, UnitOfWorkFactory, error_chain};
+use crate::record::Assignment;
 
 use super::backoff::{Backoff, jitter};
 use super::consumer::Pipeline;
+use super::health::{Health, Place};
 use super::question::ask;
 
 /// Clocks that are further apart than this disagree.
@@ -17,7 +19,18 @@ pub const CLOCKS_APART: Duration = Duration::from_secs(60);
 /// How soon the clocks are looked at again while they disagree.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-const PLACE: &str = "clock";
+/// Health's entry of one look at the clocks. It is gone with the look: where a lane is lost that looked, nobody else would
+/// ever clear it, and the process would stand still for good.
+struct Disagreement<'a> {
+    health: &'a Health,
+    place: Place,
+}
+
+impl Drop for Disagreement<'_> {
+    fn drop(&mut self) {
+        self.health.clear(self.place.clone());
+    }
+}
 
 /// Says in words by how much two clocks disagree; `Ok` if they agree.
 pub fn check_clocks(here: UnixMillis, store: UnixMillis) -> Result<(), String> {
@@ -33,26 +46,25 @@ pub fn check_clocks(here: UnixMillis, store: UnixMillis) -> Result<(), String> {
 
 /// Waits until the clocks agree, and tells whether they did at the first look; while they do not, no unit is started
 /// anywhere.
-pub(super) async fn until_clocks_agree<E, F, H>(pipeline: &Pipeline<E, F, H>) -> bool
+pub(super) async fn until_clocks_agree<E, F, H>(pipeline: &Pipeline<E, F, H>, lane: &Assignment) -> bool
 where
     E: Event,
     F: UnitOfWorkFactory,
     H: EventHandler<E, F::Unit>,
 {
+    let place = Place::of(lane, format!("clock, for {}", lane.lane));
+    let disagreement = Disagreement { health: &pipeline.health, place };
     let (mut failures, mut at_once) = (0, true);
     loop {
         let store = Arc::clone(&pipeline.batch.store);
         let asked = ask(&*pipeline.runtime, "clock", async move { store.now().await });
         let wait = match asked.await.map(|store| check_clocks(pipeline.runtime.now(), store)) {
-            Ok(Ok(())) => {
-                pipeline.health.clear(PLACE);
-                return at_once;
-            }
+            Ok(Ok(())) => return at_once,
             Ok(Err(reason)) => {
                 if std::mem::replace(&mut at_once, false) {
                     tracing::error!(error = reason, "the clocks disagree");
                 }
-                pipeline.health.halt(PLACE, reason);
+                pipeline.health.halt(disagreement.place.clone(), reason);
                 LOOK_AGAIN
             }
             Err(error) => {

@@ -13,7 +13,7 @@ use crate::record::{Assignment, Committable, LaneId, Record};
 
 use super::topology::Stage;
 use super::verdict::Failure;
-use super::watermark::{Outlook, Ticket, Watermark};
+use super::watermark::{Outlook, Settled, Ticket, Watermark};
 
 /// An event that was delivered and has no verdict yet.
 #[derive(Debug)]
@@ -250,8 +250,8 @@ impl<E: Event> Lane<E> {
     }
 
     /// The record has its verdict.
-    pub fn settle(&mut self, ticket: Ticket) {
-        self.watermark.settle(ticket);
+    pub fn settle(&mut self, ticket: Ticket, settled: Settled) {
+        self.watermark.settle(ticket, settled);
     }
 
     /// Everything below has a verdict; `None` until the first record has.
@@ -259,7 +259,7 @@ impl<E: Event> Lane<E> {
         self.watermark.position()
     }
 
-    /// The records that the watermark has not passed.
+    /// The records whose position is not reported.
     pub fn outlook(&self) -> Outlook {
         self.watermark.outlook()
     }
@@ -412,7 +412,7 @@ mod tests {
                 prop_assert_eq!(offsets(&batch), expected);
                 let postponed = batch.split_off(batch.len() - keep.min(batch.len()));
                 done += batch.len() as i64;
-                batch.into_iter().for_each(|delivery| lane.settle(delivery.ticket));
+                batch.into_iter().for_each(|delivery| lane.settle(delivery.ticket, Settled::Elsewhere));
                 lane.unit_ended(postponed);
                 let position = lane.watermark.position().map_or(0, |position| position.0);
                 prop_assert_eq!(position, done);

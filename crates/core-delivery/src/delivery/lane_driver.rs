@@ -13,6 +13,7 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{pin_mut, select_biased};
 
+use crate::crash::{CrashPoint, reached};
 use crate::event::{Event, EventId};
 use crate::headers::Journey;
 use crate::ports::{Arrival, ErrorClass, EventHandler, StoreError, StoredPosition, UnitOfWorkFactory};
@@ -28,7 +29,7 @@ use super::perform::Performed;
 use super::routing::dispatch;
 use super::start::Alarm;
 use super::verdict::{Failure, Verdict};
-use super::watermark::Ticket;
+use super::watermark::{Settled, Ticket};
 
 /// How long settled records may wait for a unit that stores their position along with something else.
 const STORE_INTERVAL: Duration = Duration::from_millis(200);
@@ -185,6 +186,9 @@ where
             match self.wake().await {
                 Wake::Input(None) => return Exit::Abandoned,
                 Wake::Input(Some(Input::Drain)) => {
+                    if self.unit.is_some() {
+                        reached(CrashPoint::DuringDrain);
+                    }
                     self.draining = true;
                     self.pause = None;
                 }
@@ -199,12 +203,15 @@ where
                         self.stragglers.push(straggler.outcome.map(move |performed| (event, performed)).boxed());
                     }
                     self.unrecorded.receipts.extend(unrecorded.receipts);
+                    self.unrecorded.failures.extend(unrecorded.failures);
                     if let Some(exit) = self.unit_ended(report) {
                         return exit;
                     }
                 }
                 Wake::Unit(Err(oneshot::Canceled)) => return Exit::UnitPanicked,
-                Wake::Sent(Sent::Acknowledged(ticket, verdict)) => self.settle(ticket, &verdict),
+                Wake::Sent(Sent::Acknowledged(ticket, verdict)) => {
+                    self.settle(ticket, &verdict, Settled::Elsewhere);
+                }
                 Wake::Sent(Sent::LookAgain(ticket, record)) => {
                     let decoded = self.pipeline.decoder.decode(&record);
                     let admitted = self.lane.judge(ticket, record, decoded, self.pipeline.runtime.now());
@@ -281,7 +288,9 @@ where
     fn admitted(&mut self, admitted: Admitted) {
         match admitted {
             Admitted::Waiting => {}
-            Admitted::Ignored(ticket, reason) => self.settle(ticket, &Verdict::Ignored(reason)),
+            Admitted::Ignored(ticket, reason) => {
+                self.settle(ticket, &Verdict::Ignored(reason), Settled::Elsewhere);
+            }
             Admitted::Refused(ticket, record, failure) => {
                 tracing::warn!(lane = %self.lane.id(), offset = record.offset.0, class = %failure.class,
                     error = failure.text, "record refused");
@@ -309,20 +318,22 @@ where
         self.copies.push(
             async move {
                 if let Some(record) = judged_by_the_clock
-                    && !until_clocks_agree(&pipeline).await
+                    && !until_clocks_agree(&pipeline, &from).await
                 {
                     return Sent::LookAgain(ticket, record);
                 }
                 let Pipeline { publisher, runtime, health, metrics, .. } = &*pipeline;
                 courier::deliver(&**publisher, &**runtime, health, metrics, &from, sent.copy).await;
+                reached(CrashPoint::CopyAcknowledged);
                 Sent::Acknowledged(ticket, sent.verdict)
             }
             .boxed(),
         );
     }
 
-    fn settle(&mut self, ticket: Ticket, verdict: &Verdict) {
+    fn settle(&mut self, ticket: Ticket, verdict: &Verdict, settled: Settled) {
         self.pipeline.metrics.count(verdict);
-        self.lane.settle(ticket);
+        self.lane.settle(ticket, settled);
+        reached(CrashPoint::AfterSettle);
     }
 }

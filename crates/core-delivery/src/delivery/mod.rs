@@ -38,4 +38,4 @@ pub use start::{Alarm, Start, start};
 pub use storm::{Call, StormGuard, StormLimits};
 pub use topology::{Stage, Tier, Topology};
 pub use verdict::{Failure, Retry, Verdict};
-pub use watermark::{Outlook, Ticket, Watermark};
+pub use watermark::{Outlook, Settled, Ticket, Watermark};

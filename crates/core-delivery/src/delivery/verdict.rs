@@ -54,6 +54,11 @@ impl Failure {
         Self { class, text: text.into(), retry: Retry::Never, effect: Effect::None }
     }
 
+    /// Whether the effect certainly did not happen, of an event that was in doubt before or not.
+    pub(super) fn had_no_effect(&self, in_doubt: bool) -> bool {
+        certainly_none(self.effect, in_doubt)
+    }
+
     /// A refusal of the handler.
     pub(super) fn refused(refusal: Refusal) -> Self {
         let effect = if refusal.settled { Effect::Never } else { Effect::None };
@@ -73,4 +78,9 @@ impl Failure {
             HandlerError::Halt { reason, effect } => Err(Halt { reason, effect }),
         }
     }
+}
+
+/// Whether a try with this effect leaves nothing behind: then what was reserved for the event is taken back.
+pub(super) fn certainly_none(effect: Effect, in_doubt: bool) -> bool {
+    effect == Effect::Never || effect == Effect::None && !in_doubt
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::event::EventId;
 use crate::ports::Progress;
 use crate::record::{Committable, Epoch, Offset};
 
@@ -32,7 +33,16 @@ pub struct Watermark {
 struct Entry {
     offset: Offset,
     bytes: usize,
-    settled: bool,
+    settled: Option<Settled>,
+}
+
+/// Where the verdict of a record is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    /// In the store, as the claim of its event. A store that goes back forgets it.
+    ByClaim(EventId),
+    /// Elsewhere: its copy is acknowledged, or it is not for this consumer.
+    Elsewhere,
 }
 
 impl Watermark {
@@ -44,13 +54,13 @@ impl Watermark {
     /// A record was delivered.
     pub fn deliver(&mut self, offset: Offset, bytes: usize) -> Ticket {
         let sequence = self.first_sequence + self.kept.len() as u64;
-        self.kept.push_back(Entry { offset, bytes, settled: false });
+        self.kept.push_back(Entry { offset, bytes, settled: None });
         Ticket { epoch: self.epoch, sequence }
     }
 
     /// The record has its verdict (D-2). A ticket of another assignment, or one that was settled before, changes
     /// nothing (D-5).
-    pub fn settle(&mut self, ticket: Ticket) {
+    pub fn settle(&mut self, ticket: Ticket, settled: Settled) {
         if ticket.epoch != self.epoch {
             return;
         }
@@ -58,9 +68,9 @@ impl Watermark {
             return;
         };
         if let Some(entry) = usize::try_from(index).ok().and_then(|index| self.kept.get_mut(index)) {
-            entry.settled = true;
+            entry.settled.get_or_insert(settled);
         }
-        while let Some(entry) = self.kept.get(self.settled).filter(|entry| entry.settled) {
+        while let Some(entry) = self.kept.get(self.settled).filter(|entry| entry.settled.is_some()) {
             self.settled += 1;
             self.position = self.position.max(Some(entry.offset.committable()));
         }
@@ -71,15 +81,14 @@ impl Watermark {
         self.position
     }
 
-    /// The records that the watermark has not passed, for a unit that wants to know where it will stand.
+    /// The records whose position is not reported, for a unit that wants to know where the watermark will stand.
     pub fn outlook(&self) -> Outlook {
-        let first = self.first_sequence + self.settled as u64;
-        let open = self.kept.range(self.settled..).zip(first..);
-        let open = open.map(|(entry, sequence)| {
+        let kept = self.kept.iter().zip(self.first_sequence..);
+        let kept = kept.map(|(entry, sequence)| {
             let ticket = Ticket { epoch: self.epoch, sequence };
             (ticket, entry.offset, entry.settled)
         });
-        Outlook { position: self.position, open: open.collect() }
+        Outlook { position: self.position, kept: kept.collect() }
     }
 
     /// Reports what was passed below `limit` since the last report; `None` if nothing was.
@@ -105,18 +114,27 @@ impl Watermark {
     }
 }
 
-/// Where a watermark stands, and what lies before it.
+/// Where a watermark stands, and what lies around it.
 #[derive(Debug, Clone)]
 pub struct Outlook {
     position: Option<Committable>,
-    open: Vec<(Ticket, Offset, bool)>,
+    kept: Vec<(Ticket, Offset, Option<Settled>)>,
 }
 
 impl Outlook {
     /// Where the watermark will stand once the tickets are settled for which `settled` is true.
     pub fn position_with(&self, settled: impl Fn(Ticket) -> bool) -> Option<Committable> {
-        let passed = self.open.iter().take_while(|(ticket, _, done)| *done || settled(*ticket));
+        let passed = self.kept.iter().take_while(|(ticket, _, done)| done.is_some() || settled(*ticket));
         passed.map(|(_, offset, _)| offset.committable()).max().max(self.position)
+    }
+
+    /// The events between two positions that have their verdict in the store already.
+    pub fn claimed_between(&self, from: Option<Committable>, to: Committable) -> impl Iterator<Item = EventId> + '_ {
+        let kept = self.kept.iter().map(|(_, offset, settled)| (offset.committable(), settled));
+        kept.filter_map(move |(position, settled)| match settled {
+            Some(Settled::ByClaim(event)) if Some(position) > from && position <= to => Some(*event),
+            _ => None,
+        })
     }
 }
 
@@ -130,10 +148,10 @@ mod tests {
     fn gaps_between_offsets_do_not_stop_it() {
         let mut watermark = Watermark::new(Epoch(1));
         let (five, nine) = (watermark.deliver(Offset(5), 1), watermark.deliver(Offset(9), 1));
-        watermark.settle(nine);
+        watermark.settle(nine, Settled::Elsewhere);
         assert_eq!(watermark.position(), None);
         assert_eq!(watermark.outlook().position_with(|ticket| ticket == five), Some(Committable(10)));
-        watermark.settle(five);
+        watermark.settle(five, Settled::Elsewhere);
         assert_eq!(watermark.position(), Some(Committable(10)));
     }
 
@@ -141,7 +159,7 @@ mod tests {
     fn what_is_not_stored_yet_is_not_reported() {
         let mut watermark = Watermark::new(Epoch(1));
         let tickets: Vec<_> = (0..4).map(|offset| watermark.deliver(Offset(offset), 10)).collect();
-        tickets[..3].iter().for_each(|ticket| watermark.settle(*ticket));
+        tickets[..3].iter().for_each(|ticket| watermark.settle(*ticket, Settled::Elsewhere));
         assert_eq!(
             watermark.report(Committable(2)),
             Some(Progress { position: Committable(2), records: 2, bytes: 20 })
@@ -159,7 +177,7 @@ mod tests {
         let stale = Watermark::new(Epoch(1)).deliver(Offset(5), 1);
         let mut watermark = Watermark::new(Epoch(2));
         watermark.deliver(Offset(5), 1);
-        watermark.settle(stale);
+        watermark.settle(stale, Settled::Elsewhere);
         assert_eq!(watermark.position(), None);
     }
 
@@ -193,7 +211,7 @@ mod tests {
                     Step::Settle { pick } if !model.is_empty() => {
                         let index = pick % model.len();
                         model[index].2 = true;
-                        watermark.settle(model[index].1);
+                        watermark.settle(model[index].1, Settled::Elsewhere);
                     }
                     Step::Settle { .. } => {}
                 }

@@ -227,6 +227,21 @@ async fn an_id_from_the_future_is_a_dead_letter_when_the_clocks_agree() {
     world.stop().await.expect("it stops clean");
 }
 
+/// Only the lane that looks at the clocks can say that they agree again. If it is lost meanwhile, the others go on.
+#[tokio::test(start_paused = true)]
+async fn a_lost_lane_takes_its_doubt_about_the_clocks_with_it() {
+    let world = World::start();
+    world.store.set_clock(START.plus(Duration::from_secs(600)));
+    let early = Note { id: EventId::at(START.plus(Duration::from_secs(590)), [9; 10]), ..note(9, "a") };
+    let (lost, kept) = (world.script.assign("orders", 0), world.script.assign("orders", 1));
+    world.script.deliver(&lost, vec![record(0, &early)]);
+    world.until("the halt", || world.health.is_halted()).await;
+    world.script.lose(&lost);
+    world.script.deliver(&kept, vec![record(0, &note(1, "b"))]);
+    world.until_position(&kept.lane, 1).await;
+    world.stop().await.expect("it stops clean");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_halt_starts_no_unit_until_it_is_cleared() {
     let world = World::start();

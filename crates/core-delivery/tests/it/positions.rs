@@ -278,3 +278,29 @@ async fn a_position_past_the_end_is_replaced() {
     world.until("the position is replaced", || position(&world, &lane.lane) == Some(1)).await;
     world.stop().await.expect("it stops clean");
 }
+
+/// A unit behind a held position moves no position. A database that lost it and nothing else holds the same position as
+/// before, so no compare-and-set fails.
+#[tokio::test(start_paused = true)]
+async fn a_lost_unit_that_moved_no_position_is_noticed_before_the_position_passes_it() {
+    let handler = Scripted::default();
+    let (slow, other, gate) = (note(1, "a"), note(2, "b"), Arc::new(Notify::new()));
+    handler.script(&slow, &[Act::Wait(Arc::clone(&gate)), Act::Succeed]);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    let records = vec![record(0, &slow), record(1, &other)];
+    world.script.deliver(&lane, records.clone());
+    world.until("the other event", || world.store.lines() == ["note-2"]).await;
+    world.store.forget(&DedupKey::new(other.id, group()), "note-2");
+    gate.notify_one();
+    world.until("the lane starts anew", || world.script.restarted(&lane).is_some()).await;
+    assert_eq!(position(&world, &lane.lane), None, "nothing was stored that passes the lost event");
+
+    let again = world.script.restarted(&lane).expect("it was seen");
+    world.script.deliver(&again, records);
+    world.until_position(&lane.lane, 2).await;
+    let mut lines = world.store.lines();
+    lines.sort_unstable();
+    assert_eq!(lines, ["note-1", "note-2"]);
+    world.stop().await.expect("it stops clean");
+}

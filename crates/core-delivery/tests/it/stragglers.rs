@@ -50,6 +50,40 @@ async fn a_straggler_that_fails_goes_to_its_tier() {
     world.stop().await.expect("it stops clean");
 }
 
+/// Its unit kept what was reserved for it, because nobody knew yet what would become of it.
+#[tokio::test(start_paused = true)]
+async fn what_was_reserved_for_a_straggler_without_an_effect_is_taken_back() {
+    let slowly = Duration::from_secs(3);
+    for (act, copy) in [(Act::RefuseSlowly(slowly), "dlq"), (Act::FailSlowly(slowly), "retry.10s")] {
+        let handler = Scripted::default();
+        let slow = note(1, "a");
+        handler.script(&slow, &[act]);
+        let world = World::start_with(MemoryStore::default(), handler);
+        let lane = world.script.assign("orders", 0);
+        world.script.deliver(&lane, vec![record(0, &slow), record(1, &note(2, "b"))]);
+        world.until_position(&lane.lane, 2).await;
+        assert_eq!(world.handler.retracted(), ["note-1"]);
+        assert_eq!(world.handler.performed(), ["note-1", "note-2"], "its failure was recorded");
+        assert_eq!(world.store.claims().len(), 1);
+        assert_eq!(world.publisher.written()[0].topic.as_str(), copy);
+        world.stop().await.expect("it stops clean");
+    }
+}
+
+/// What it left behind is not known, so nothing may take its place.
+#[tokio::test(start_paused = true)]
+async fn what_was_reserved_for_a_straggler_in_doubt_stays() {
+    let handler = Scripted::default();
+    let slow = note(1, "a");
+    handler.script(&slow, &[Act::FailUnknownSlowly(Duration::from_secs(3))]);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &slow)]);
+    world.until_position(&lane.lane, 1).await;
+    assert_eq!(world.handler.retracted(), Vec::<String>::new());
+    world.stop().await.expect("it stops clean");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_a_straggler_and_records_it() {
     let handler = Scripted::default();

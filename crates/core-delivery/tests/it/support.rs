@@ -84,6 +84,7 @@ pub enum Act {
     Wait(Arc<Notify>),
     SucceedSlowly(Duration),
     FailSlowly(Duration),
+    FailUnknownSlowly(Duration),
     RefuseSlowly(Duration),
 }
 
@@ -95,6 +96,7 @@ pub struct Scripted {
     refused_lines: Mutex<Vec<String>>,
     broken_line: Mutex<Option<String>>,
     known: Mutex<Vec<String>>,
+    retracted: Mutex<Vec<String>>,
     in_flight: AtomicUsize,
     most_in_flight: AtomicUsize,
 }
@@ -123,6 +125,11 @@ impl Scripted {
 
     pub fn performed(&self) -> Vec<String> {
         self.performed.lock().unwrap().clone()
+    }
+
+    /// The notes whose reservation was taken back.
+    pub fn retracted(&self) -> Vec<String> {
+        self.retracted.lock().unwrap().clone()
     }
 
     pub fn most_in_flight(&self) -> usize {
@@ -160,9 +167,10 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
         let act = self.next_act(&text);
         match &act {
             Act::Wait(notify) => notify.notified().await,
-            Act::SucceedSlowly(time) | Act::FailSlowly(time) | Act::RefuseSlowly(time) => {
-                tokio::time::sleep(*time).await
-            }
+            Act::SucceedSlowly(time)
+            | Act::FailSlowly(time)
+            | Act::FailUnknownSlowly(time)
+            | Act::RefuseSlowly(time) => tokio::time::sleep(*time).await,
             _ => tokio::time::sleep(Duration::from_millis(1)).await,
         }
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -170,13 +178,18 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
         match act {
             Act::Succeed | Act::Wait(_) | Act::SucceedSlowly(_) => Ok(text),
             Act::Fail | Act::FailSlowly(_) => Err(transient(Effect::None)),
-            Act::FailUnknown => Err(transient(Effect::Unknown)),
+            Act::FailUnknown | Act::FailUnknownSlowly(_) => Err(transient(Effect::Unknown)),
             Act::Refuse | Act::RefuseSlowly(_) => {
                 Err(HandlerError::Permanent(Refusal::new(ErrorClass::PERMANENT, "402")))
             }
             Act::Halt => Err(HandlerError::Halt { reason: "credentials refused".into(), effect: Effect::None }),
             Act::Panic => panic!("scripted panic"),
         }
+    }
+
+    async fn retract(&self, _unit: &mut MemoryUnit, failed: &[Claimed<Note>]) -> Result<(), StoreError> {
+        self.retracted.lock().unwrap().extend(failed.iter().map(|claimed| claimed.event().text.clone()));
+        Ok(())
     }
 
     async fn record(&self, unit: &mut MemoryUnit, done: &[(Claimed<Note>, String)]) -> Result<(), StoreError> {

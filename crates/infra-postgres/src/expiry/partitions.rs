@@ -1,6 +1,7 @@
 //! Removal by whole partitions: one goes when no claim in it can be needed. No single row is deleted here.
 
 use core_delivery::claim::ConsumerGroup;
+use core_delivery::crash::{CrashPoint, reached};
 use core_delivery::event::{EventId, UnixMillis};
 use core_delivery::ports::StoreError;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
@@ -137,6 +138,7 @@ async fn remove_in_turn(
             // The mark comes first: if the work is cut off behind it, the next run knows the table for ours.
             run(session, format!("comment on table {name} is '{EXPIRING}'")).await?;
             run(session, format!("alter table processed_event detach partition {name} concurrently")).await?;
+            reached(CrashPoint::PartitionDetached);
         }
         State::HalfDetached => {
             run(session, format!("alter table processed_event detach partition {name} finalize")).await?;

@@ -31,15 +31,25 @@ impl Response {
 
 /// GET `path` (with its query) of `address`, which is `host:port`.
 pub(super) async fn get(address: &str, path: &str) -> Result<Response> {
+    exchange("GET", address, path, "").await
+}
+
+/// POST `body` to `path` of `address`.
+pub(super) async fn post(address: &str, path: &str, body: &str) -> Result<Response> {
+    exchange("POST", address, path, body).await
+}
+
+async fn exchange(method: &str, address: &str, path: &str, body: &str) -> Result<Response> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+        let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         anyhow::Ok(answer)
     };
-    let what = || format!("GET http://{address}{path}");
+    let what = || format!("{method} http://{address}{path}");
     let answer = timeout(LIMIT, exchange).await.with_context(what)?.with_context(what)?;
     parse(&answer).with_context(what)
 }

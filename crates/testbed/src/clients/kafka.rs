@@ -20,6 +20,7 @@ use tokio::{
 
 use super::raw::{self, RawRecord};
 use super::records::{self, ReadRecord};
+use crate::embedded::EmbeddedTopics;
 
 /// How long the broker may take for one thing.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
@@ -31,7 +32,7 @@ const IN_FLIGHT: usize = 50_000;
 #[derive(Clone)]
 pub struct KafkaClient {
     brokers: String,
-    producer: FutureProducer,
+    pub(super) producer: FutureProducer,
 }
 
 impl fmt::Debug for KafkaClient {
@@ -61,8 +62,13 @@ impl KafkaClient {
     /// Creates a topic with one replica, and waits until its partitions have leaders.
     ///
     /// # Errors
-    /// When it exists, or the broker does not answer within 30 s.
+    /// When it exists, the broker does not answer within 30 s, or it is to have settings and the broker is embedded.
     pub async fn create_topic(&self, name: &str, partitions: i32, config: &[(&str, &str)]) -> Result<()> {
+        if let Some(topics) = EmbeddedTopics::of(&self.brokers)? {
+            ensure!(config.is_empty(), "a topic of the embedded broker has no settings, {name} needs {config:?}");
+            ensure!(topics.create(name, partitions).await?, "the topic {name} exists");
+            return Ok(());
+        }
         let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
         let topic = config.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
         let outcome = self.admin()?.create_topics(&[topic], &admin_options()).await;
@@ -267,7 +273,7 @@ impl KafkaClient {
         config.create().context("cannot make a Kafka consumer")
     }
 
-    fn admin(&self) -> Result<AdminClient<DefaultClientContext>> {
+    pub(super) fn admin(&self) -> Result<AdminClient<DefaultClientContext>> {
         config(&self.brokers).create().context("cannot make a Kafka admin client")
     }
 }
@@ -278,12 +284,12 @@ pub(super) fn config(brokers: &str) -> ClientConfig {
     config
 }
 
-fn admin_options() -> AdminOptions {
+pub(super) fn admin_options() -> AdminOptions {
     AdminOptions::new().operation_timeout(Some(LIMIT)).request_timeout(Some(LIMIT))
 }
 
 /// The outcome of an order to the broker that was about one topic.
-fn one(outcome: Result<Vec<TopicResult>, KafkaError>) -> Result<()> {
+pub(super) fn one(outcome: Result<Vec<TopicResult>, KafkaError>) -> Result<()> {
     let first = outcome?.pop().context("the broker did not say")?;
     first.map(drop).map_err(|(_, code)| code.into())
 }

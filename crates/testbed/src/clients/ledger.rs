@@ -32,6 +32,17 @@ pub struct ChargeRow {
     pub charged: bool,
 }
 
+/// How far a partition of the source is done, as the database holds it.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct Position {
+    /// The topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: i32,
+    /// The next offset to be read.
+    pub next_offset: i64,
+}
+
 impl Ledger {
     /// Connects to the service's database. Its tables may come later.
     ///
@@ -89,5 +100,17 @@ impl Ledger {
             .await
             .context("cannot count the claims")?;
         Ok(usize::try_from(count)?)
+    }
+
+    /// The positions of the group.
+    ///
+    /// # Errors
+    /// When the table does not exist yet, or the server does not answer.
+    pub async fn positions(&self, group: &str) -> Result<Vec<Position>> {
+        sqlx::query_as("select topic, partition, next_offset from consumer_position where consumer_group = $1")
+            .bind(group)
+            .fetch_all(&self.pool)
+            .await
+            .context("cannot read the positions")
     }
 }

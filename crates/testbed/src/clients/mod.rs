@@ -11,13 +11,15 @@ mod provider;
 mod raw;
 mod records;
 mod service;
+mod upkeep;
 
 pub use audit::{Books, Defect, Kind, Place, audit};
 pub use kafka::KafkaClient;
-pub use ledger::{ChargeRow, Ledger};
+pub use ledger::{ChargeRow, Ledger, Position};
 pub use orders::{duplicated, sample_orders};
 pub use program::run_to_end;
 pub use provider::{ProviderCharge, ProviderOptions, ProviderProcess, ProviderSummary};
 pub use raw::RawRecord;
 pub use records::ReadRecord;
 pub use service::Service;
+pub use upkeep::TopicSettings;

@@ -76,6 +76,8 @@ pub struct ProviderSummary {
     pub key_reuses: u64,
     /// Calls without a key, or with a body that says nothing (400).
     pub invalid: u64,
+    /// Calls that were turned away (401).
+    pub unauthorized: u64,
     /// Injected faults by kind.
     pub faults: BTreeMap<String, u64>,
 }
@@ -145,9 +147,20 @@ impl ProviderProcess {
         Ok(charges)
     }
 
+    /// Adds faults to those of the options, until the next ones are set; `{}` ends them. The words are the provider's own.
+    ///
+    /// # Errors
+    /// When it does not know them, or does not answer.
+    pub async fn set_faults(&self, faults: &str) -> Result<()> {
+        http::post(self.address(), "/faults", faults).await?.ok().map(drop)
+    }
+
+    fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
+    }
+
     async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let address = self.url.trim_start_matches("http://");
-        let body = http::get(address, path).await?.ok()?;
+        let body = http::get(self.address(), path).await?.ok()?;
         serde_json::from_str(&body).with_context(|| format!("cannot read the provider's {path}"))
     }
 }

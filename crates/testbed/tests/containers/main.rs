@@ -11,7 +11,8 @@ use std::{
 
 use sqlx::{Connection, PgConnection};
 use testbed::{
-    containers::{Component, Containers, Images, engine_in_sight},
+    containers::{self, Images, engine_in_sight},
+    holder::{Component, Holder},
     wait_until,
 };
 use tokio::{net::TcpStream, sync::Mutex};
@@ -26,11 +27,11 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_containers"))
 }
 
-fn started() -> Containers {
-    Containers::start(program(), &Images::from_env(), |note| println!("{note}")).unwrap()
+fn started() -> Holder {
+    containers::start(program(), &Images::from_env(), |note| println!("{note}")).unwrap()
 }
 
-fn value(containers: &Containers, component: Component) -> String {
+fn value(containers: &Holder, component: Component) -> String {
     assert_eq!(containers.failures(), []);
     let ready = containers.ready().iter().find(|ready| ready.component == component);
     ready.unwrap().value.clone()
@@ -117,7 +118,7 @@ async fn an_interrupt_removes_what_was_started_and_what_is_being_started() {
 async fn an_image_that_nobody_has_is_an_error_that_says_what_to_do() {
     let _alone = ALONE.lock().await;
     let images = Images { kafka: "localhost:1/nobody/has:this".to_owned(), ..Images::from_env() };
-    let error = Containers::start(program(), &images, |_| {}).unwrap_err().to_string();
+    let error = containers::start(program(), &images, |_| {}).unwrap_err().to_string();
     assert!(error.contains("localhost:1/nobody/has:this is not here and cannot be pulled"), "{error}");
     assert!(error.contains("TEST_KAFKA_IMAGE") && error.contains("docker/build"), "{error}");
 }
@@ -127,7 +128,7 @@ async fn a_container_that_ends_is_a_failure_with_its_log_and_the_other_one_serve
     let _alone = ALONE.lock().await;
     // A server that has no broker's script, and so cannot be a broker.
     let images = Images { kafka: Images::from_env().postgres, ..Images::from_env() };
-    let containers = Containers::start(program(), &images, |_| {}).unwrap();
+    let containers = containers::start(program(), &images, |_| {}).unwrap();
     let [(Component::Kafka, error)] = containers.failures() else { panic!("{containers:?}") };
     assert!(error.contains("/etc/kafka/docker/run"), "{error}");
     let [ready] = containers.ready() else { panic!("{containers:?}") };

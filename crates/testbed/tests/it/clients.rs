@@ -43,7 +43,6 @@ async fn a_bulk_is_whole() {
     payloads.sort();
     payloads.dedup();
     assert_eq!(payloads.len(), 60_000);
-    kafka.delete_topic(&topic).await.unwrap();
 }
 
 #[tokio::test]
@@ -57,5 +56,4 @@ async fn a_group_without_members_can_be_reset() {
     kafka.reset_to_earliest(&group, &topic).await.unwrap();
     assert_eq!(kafka.committed(&group, &topic, 2).await.unwrap(), [Some(0), Some(0)]);
     assert_eq!(kafka.lag(&group, &topic).await.unwrap(), 2);
-    kafka.delete_topic(&topic).await.unwrap();
 }

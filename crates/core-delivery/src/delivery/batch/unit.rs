@@ -1,14 +1,15 @@
 //! One unit of work: claim, admit, perform, take back what failed, record, move the position, commit. It is run again
 //! while it collides with others, and decides nothing about a batch.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::claim::{Claim, Claimed, DedupKey, History};
+use crate::crash::{CrashPoint, reached};
 use crate::delivery::backoff::{Backoff, jitter};
 use crate::delivery::lane::Delivery;
 use crate::delivery::perform::{Performance, Performed, perform};
-use crate::delivery::verdict::Failure;
+use crate::delivery::verdict::{Failure, certainly_none};
 use crate::event::{Event, EventId};
 use crate::ports::{
     Admission, Effect, ErrorClass, EventHandler, Knowledge, PositionStep, StoreError, UnitOfWork, UnitOfWorkFactory,
@@ -28,6 +29,8 @@ where
 {
     batch: &'a Batch<F, H>,
     deliveries: &'a [&'a Delivery<E>],
+    /// Events whose claims must be there already.
+    relies_on: &'a [EventId],
     unrecorded: &'a mut Unrecorded<H::Receipt>,
     outcomes: Outcomes,
 }
@@ -52,7 +55,12 @@ where
         deliveries: &'a [&'a Delivery<E>],
         unrecorded: &'a mut Unrecorded<H::Receipt>,
     ) -> Self {
-        Self { batch, deliveries, unrecorded, outcomes: Outcomes::new() }
+        Self { batch, deliveries, relies_on: &[], unrecorded, outcomes: Outcomes::new() }
+    }
+
+    /// The unit comes to nothing if one of these events is not claimed yet.
+    pub(super) fn relying_on(self, relies_on: &'a [EventId]) -> Self {
+        Self { relies_on, ..self }
     }
 
     /// One unit, run again while it collides with others. `step` is the move of the position that its outcomes allow.
@@ -90,18 +98,27 @@ where
         let fresh = self.claim(&mut unit, &free).await?;
         let admissions = if fresh.is_empty() { vec![] } else { self.batch.handler.admit(&mut unit, &fresh).await? };
         assert_eq!(admissions.len(), fresh.len(), "admit answers for each event it was asked for");
+        if !fresh.is_empty() {
+            reached(CrashPoint::AfterAdmit);
+        }
 
         let mut changes = Changes { retracted: vec![], released: vec![], done: vec![] };
         let to_perform = self.admitted(fresh, admissions, &mut changes);
         let Batch { handler, calls, runtime, straggler_deadline, .. } = self.batch;
         let performance = perform(handler, calls, runtime, *straggler_deadline, to_perform).await;
+        if !(performance.ended.is_empty() && performance.open.is_empty()) {
+            reached(CrashPoint::AfterPerform);
+        }
         let interruption = self.performed(performance, &mut changes);
 
         let step = step(&self.outcomes);
         let stored = step.as_ref().map(|step| step.to);
         let written = self.write(&mut unit, &mut changes, step).await;
         let committed = match written {
-            Ok(()) => unit.commit().await,
+            Ok(()) => {
+                reached(CrashPoint::BeforeCommit);
+                unit.commit().await
+            }
             Err(error) => {
                 drop(unit);
                 Err(error)
@@ -110,6 +127,7 @@ where
         let outcomes = std::mem::take(&mut self.outcomes);
         match committed {
             Ok(()) => {
+                reached(CrashPoint::AfterCommit);
                 self.committed(&outcomes);
                 Ok(Attempted { outcomes, interruption, stored })
             }
@@ -137,13 +155,18 @@ where
                     self.outcomes.insert(id, Outcome::Refused(failure));
                     changes.released.push(self.batch.key(id));
                 }
-                Admission::Proceed => match self.unrecorded.receipts.remove(&id) {
-                    Some(receipt) => {
+                Admission::Proceed => {
+                    if let Some(receipt) = self.unrecorded.receipts.remove(&id) {
+                        reached(CrashPoint::StragglerTakenUp);
                         self.outcomes.insert(id, Outcome::Applied);
                         changes.done.push((claimed, receipt));
+                    } else if let Some(failure) = self.unrecorded.failures.remove(&id) {
+                        let effect = failure.effect;
+                        self.not_done(claimed, Outcome::Failed(failure), effect, changes);
+                    } else {
+                        to_perform.push(claimed);
                     }
-                    None => to_perform.push(claimed),
-                },
+                }
             }
         }
         to_perform
@@ -175,11 +198,7 @@ where
                     (Outcome::Postponed, effect)
                 }
             };
-            self.outcomes.insert(id, outcome);
-            changes.released.push(self.batch.key(id));
-            if effect == Effect::Never || effect == Effect::None && !claimed.history().in_doubt {
-                changes.retracted.push(claimed);
-            }
+            self.not_done(claimed, outcome, effect, changes);
         }
         let straggling: HashSet<EventId> = performance.stragglers.iter().map(|straggler| straggler.event).collect();
         for claimed in performance.open {
@@ -198,12 +217,30 @@ where
         interruption
     }
 
-    /// Everything is stored: a receipt of an event that turned out to be a duplicate is not needed any more, and a doubt
-    /// about one that ended is settled.
+    /// Notes the outcome of an event that was not handled: its claim is taken back, and what was reserved for it unless it
+    /// may have had an effect.
+    fn not_done(
+        &mut self,
+        claimed: Claimed<E>,
+        outcome: Outcome,
+        effect: Effect,
+        changes: &mut Changes<E, H::Receipt>,
+    ) {
+        let id = claimed.event().id();
+        self.outcomes.insert(id, outcome);
+        changes.released.push(self.batch.key(id));
+        if certainly_none(effect, claimed.history().in_doubt) {
+            changes.retracted.push(claimed);
+        }
+    }
+
+    /// Everything is stored: what a call of an event that turned out to be a duplicate brought is not needed any more, and
+    /// a doubt about one that ended is settled.
     fn committed(&mut self, outcomes: &Outcomes) {
         let ended = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Applied | Outcome::Duplicate));
         for (id, _) in ended {
             self.unrecorded.receipts.remove(id);
+            self.unrecorded.failures.remove(id);
             self.batch.doubts.take(*id);
         }
     }
@@ -221,35 +258,40 @@ where
     }
 
     /// Claims the events, notes the outcome of those that have expired, and returns the proofs of the fresh ones in
-    /// delivered order. Only the keys of the statement are sorted, so that two units cannot deadlock.
+    /// delivered order. Only the keys of the one statement are sorted, so that two units cannot deadlock.
     async fn claim(&mut self, unit: &mut F::Unit, deliveries: &[&Delivery<E>]) -> Result<Vec<Claimed<E>>, StoreError> {
-        if deliveries.is_empty() {
+        let events = deliveries.iter().map(|delivery| delivery.event.id()).chain(self.relies_on.iter().copied());
+        let mut keys: Vec<DedupKey> = events.map(|event| self.batch.key(event)).collect();
+        if keys.is_empty() {
             return Ok(vec![]);
         }
-        let mut by_id: Vec<usize> = (0..deliveries.len()).collect();
-        by_id.sort_unstable_by_key(|&index| deliveries[index].event.id());
-        let keys: Vec<DedupKey> = by_id.iter().map(|&index| self.batch.key(deliveries[index].event.id())).collect();
+        keys.sort_unstable();
+        keys.dedup();
         let claims = unit.claim(&keys).await?;
+        reached(CrashPoint::AfterClaim);
         assert_eq!(claims.len(), keys.len(), "the store answers for each key it was asked for");
+        let claims: HashMap<EventId, Claim> = keys.iter().map(DedupKey::event_id).zip(claims).collect();
+        if let Some(event) = self.relies_on.iter().find(|event| claims[event] == Claim::Fresh) {
+            let context = format!("the claim of event {event}, which an earlier unit settled, is gone");
+            return Err(StoreError::Moved { context });
+        }
 
         let (mut fresh, mut expired) = (vec![], vec![]);
-        for (index, claim) in by_id.into_iter().zip(claims) {
-            match claim {
-                Claim::Fresh => fresh.push(index),
+        for delivery in deliveries {
+            match claims[&delivery.event.id()] {
+                Claim::Fresh => fresh.push(delivery),
                 Claim::AlreadyProcessed => {}
-                Claim::Expired => expired.push(Arc::clone(&deliveries[index].event)),
+                Claim::Expired => expired.push(Arc::clone(&delivery.event)),
             }
         }
         if !expired.is_empty() {
             self.expired(unit, &expired).await?;
         }
-        fresh.sort_unstable();
-        let proofs = fresh.into_iter().map(|index| deliveries[index]);
         let history = |delivery: &Delivery<E>| {
             let in_doubt = delivery.history.in_doubt || self.batch.doubts.contains(delivery.event.id());
             History { in_doubt, ..delivery.history }
         };
-        Ok(proofs.map(|delivery| Claimed::new(Arc::clone(&delivery.event), history(delivery))).collect())
+        Ok(fresh.into_iter().map(|delivery| Claimed::new(Arc::clone(&delivery.event), history(delivery))).collect())
     }
 
     /// An event whose claim has expired is a duplicate if the application's tables know it, and else nobody can tell:
@@ -284,6 +326,7 @@ where
         }
         if !changes.done.is_empty() {
             handler.record(unit, &changes.done).await?;
+            reached(CrashPoint::AfterRecord);
         }
         if let Some(step) = step {
             unit.advance(&step).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use futures::future::FutureExt;
 
+use crate::crash::{CrashPoint, reached};
 use crate::event::{Event, EventId};
 use crate::ports::{EventHandler, UnitOfWorkFactory};
 
@@ -15,6 +16,7 @@ use crate::delivery::lane::Delivery;
 use crate::delivery::perform::Performed;
 use crate::delivery::storm::Call;
 use crate::delivery::verdict::{Halt, Verdict};
+use crate::delivery::watermark::Settled;
 
 impl<E, F, H> LaneDriver<E, F, H>
 where
@@ -52,11 +54,11 @@ where
         }
     }
 
-    /// What a lane that ends still owes the store: the receipts of calls that outlived their units, and the position of
+    /// What a lane that ends still owes the store: what calls that outlived their units brought, and the position of
     /// records that got their verdict outside of a unit.
     pub(super) fn start_last_unit(&mut self) {
-        let receipts = &self.unrecorded.receipts;
-        let batch = self.lane.batch_of(|event| receipts.contains_key(&event));
+        let unrecorded = &self.unrecorded;
+        let batch = self.lane.batch_of(|event| unrecorded.knows(event));
         if !batch.is_empty() || self.copies.is_empty() && self.stragglers.is_empty() && self.unstored() {
             self.run_unit(batch);
         }
@@ -90,6 +92,9 @@ where
         let mut postponed = vec![];
         if report.stored.is_some() {
             (self.stored, self.stored_is_void) = (report.stored, false);
+            if report.outcomes.is_empty() {
+                reached(CrashPoint::PositionOutsideUnit);
+            }
         }
         let rages = self.note_calls(report.outcomes.iter().map(|(_, outcome)| outcome));
         for (delivery, outcome) in report.outcomes {
@@ -101,18 +106,19 @@ where
                 Outcome::Applied => {
                     tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(),
                         offset = delivery.record.offset.0, "event applied");
-                    self.settle(delivery.ticket, &Verdict::Applied);
+                    self.settle(delivery.ticket, &Verdict::Applied, Settled::ByClaim(delivery.event.id()));
                 }
                 Outcome::Duplicate => {
                     tracing::info!(event_id = %delivery.event.id(), lane = %self.lane.id(),
                         offset = delivery.record.offset.0, "duplicate skipped");
-                    self.settle(delivery.ticket, &Verdict::Duplicate);
+                    self.settle(delivery.ticket, &Verdict::Duplicate, Settled::ByClaim(delivery.event.id()));
                 }
                 Outcome::Failed(failure) | Outcome::Refused(failure) => self.failed(&delivery, &failure),
                 Outcome::Postponed => postponed.push(delivery),
                 Outcome::Straggling => {
                     tracing::debug!(event_id = %delivery.event.id(), lane = %self.lane.id(), "call outlives its unit");
                     self.lane.straggles(delivery);
+                    reached(CrashPoint::StragglerReleased);
                 }
             }
         }
@@ -151,13 +157,17 @@ where
         storm.rages()
     }
 
-    /// A call that outlived its unit has ended: its receipt is recorded by the next unit, under a claim of its own.
+    /// A call that outlived its unit has ended: its receipt is recorded by the next unit, under a claim of its own, and
+    /// what was reserved for one that certainly had no effect is taken back by it.
     pub(super) fn straggled(&mut self, event: EventId, performed: Performed<H::Receipt>) {
         let Some(delivery) = self.lane.straggler_ended(event) else {
             return;
         };
+        let in_doubt = delivery.history.in_doubt || self.pipeline.batch.doubts.contains(event);
         let rages = self.note(match &performed {
             Performed::Done(_) => Some(Call::Succeeded),
+            // Counted by the unit that takes its reservation back.
+            Performed::Failed(failure) if failure.had_no_effect(in_doubt) => None,
             Performed::Failed(_) => Some(Call::Failed),
             Performed::Halted(_) => None,
         });
@@ -168,6 +178,10 @@ where
             }
             Performed::Done(receipt) => {
                 self.unrecorded.receipts.insert(event, receipt);
+                self.lane.put_back(delivery);
+            }
+            Performed::Failed(failure) if failure.had_no_effect(in_doubt) => {
+                self.unrecorded.failures.insert(event, failure);
                 self.lane.put_back(delivery);
             }
             Performed::Failed(failure) => self.failed(&delivery, &failure),

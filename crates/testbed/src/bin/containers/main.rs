@@ -7,25 +7,12 @@ mod engine;
 mod request;
 mod run;
 
-use std::{
-    any::Any,
-    future::pending,
-    io::{self, Read, Write},
-    pin::pin,
-    process::ExitCode,
-    thread,
-    time::Duration,
-};
+use std::{any::Any, future::pending, pin::pin, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use testbed::containers::{Component, Report};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::oneshot,
-    task::JoinSet,
-    time::timeout,
-};
+use testbed::holder::{Component, Report, let_go, tell};
+use tokio::{task::JoinSet, time::timeout};
 
 use engine::Engine;
 use request::Served;
@@ -126,29 +113,4 @@ async fn remove(engine: &Engine, run: &Run, mut starting: JoinSet<Held>) -> Resu
             return engine.remove(run).await;
         }
     }
-}
-
-/// Resolves at the end of the input, or at a signal that asks us to end.
-fn let_go() -> Result<impl Future<Output = ()>> {
-    let (closed, end_of_input) = oneshot::channel();
-    // A thread, since a read of the input cannot be cancelled and the runtime would wait for it at the end.
-    thread::Builder::new().name("input".to_owned()).spawn(move || {
-        // An error is an end as well.
-        io::stdin().lock().read_to_end(&mut Vec::new()).ok();
-        closed.send(()).ok();
-    })?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = end_of_input => {}
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
-/// Whoever started us may be gone, and then there is nobody to tell.
-fn tell(report: &Report) {
-    writeln!(io::stdout(), "{}", report.to_line()).ok();
 }

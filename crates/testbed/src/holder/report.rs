@@ -1,4 +1,4 @@
-//! The lines that the program with the containers prints for whoever started it; both sides use this one file.
+//! The lines that a program which holds components prints for whoever started it; both sides use this one file.
 
 use anyhow::{Context, Result};
 
@@ -9,11 +9,12 @@ pub enum Component {
     Kafka,
     /// The database.
     Postgres,
+    /// Where topics of the embedded broker are created; there is one only with that broker.
+    Topics,
 }
 
 impl Component {
-    /// Each of them once.
-    pub const ALL: [Self; 2] = [Self::Kafka, Self::Postgres];
+    const ALL: [Self; 3] = [Self::Kafka, Self::Postgres, Self::Topics];
 
     /// As people write it.
     #[must_use]
@@ -21,6 +22,7 @@ impl Component {
         match self {
             Self::Kafka => "Kafka",
             Self::Postgres => "PostgreSQL",
+            Self::Topics => "topics",
         }
     }
 
@@ -30,6 +32,7 @@ impl Component {
         match self {
             Self::Kafka => crate::backend::BROKERS_VARIABLE,
             Self::Postgres => crate::backend::DATABASE_VARIABLE,
+            Self::Topics => crate::embedded::TOPICS_VARIABLE,
         }
     }
 
@@ -43,7 +46,7 @@ impl Component {
 pub enum Report {
     /// Something for people to read while they wait.
     Note(String),
-    /// No container can run here; nothing follows.
+    /// None of them can be started here; nothing follows.
     Unavailable(String),
     /// A component could not start.
     Failed {
@@ -84,7 +87,7 @@ impl Report {
     pub fn from_line(line: &str) -> Result<Self> {
         let fields: Vec<String> = line.split('\t').map(unescape).collect();
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-        Self::from_fields(&fields).with_context(|| format!("the program with the containers said {line:?}"))
+        Self::from_fields(&fields).with_context(|| format!("the program that holds the components said {line:?}"))
     }
 
     fn from_fields(fields: &[&str]) -> Option<Self> {

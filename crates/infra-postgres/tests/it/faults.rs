@@ -158,6 +158,7 @@ async fn world_behind_a_network() -> (World, Network) {
     let (host, port) = (options.get_host().to_owned(), options.get_port());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let here = listener.local_addr().expect("bound").port();
+    let there = format!("{host}:{port}/");
     let (answers, answering) = watch::channel(true);
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
@@ -165,7 +166,7 @@ async fn world_behind_a_network() -> (World, Network) {
             tokio::spawn(carry(client, server, answering.clone()));
         }
     });
-    let url = world.url.replace(&format!(":{port}/"), &format!(":{here}/"));
+    let url = world.url.replace(&there, &format!("127.0.0.1:{here}/"));
     assert_ne!(url, world.url, "TEST_DATABASE_URL names host and port");
     let units = connect(&PgSettings::new(url)).await.expect("connect");
     let store = PgStore::new(units.clone(), world.maintenance.clone()).with_limits(LIMITS);

@@ -28,7 +28,7 @@ const VERSION: &str = "17.11.0";
 /// Its size on the way.
 const MEGABYTES: u32 = 15;
 /// Where the build is, for a reader; the crate that fetches it knows the way.
-const SOURCE: &str = "https://repo1.maven.org/maven2/io/zonky/test/postgres";
+const SOURCE: &str = "Maven Central (io.zonky.test.postgres)";
 /// How long the download may take, all tries together.
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(180);
 /// How long another process may take for the same, unpacking included.

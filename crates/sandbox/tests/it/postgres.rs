@@ -75,7 +75,7 @@ async fn a_source_that_cannot_be_reached_says_what_to_do() {
     let to = caches.path().join("ours");
     for part in [
         "(15 MB) to ",
-        "https://repo1.maven.org/maven2",
+        "Maven Central (io.zonky.test.postgres)",
         "SANDBOX_PG_BIN",
         "DATABASE_URL",
         "HTTPS_PROXY",

@@ -158,6 +158,7 @@ fn reservation(event: &OrderConfirmed) -> Reservation<'_> {
 fn admission(answer: ReservationAnswer) -> Admission {
     match answer {
         ReservationAnswer::Reserved => Admission::Proceed,
+        ReservationAnswer::ReservedBefore => Admission::ProceedInDoubt,
         ReservationAnswer::ChargedByThisEvent => Admission::Duplicate,
         ReservationAnswer::ChargedByAnotherEvent(other) => Admission::Refused(Refusal::new(
             ORDER_ALREADY_CHARGED,

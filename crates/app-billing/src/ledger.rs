@@ -197,8 +197,7 @@ impl Holders {
     fn answer(&self, reservation: &Reservation<'_>) -> Result<ReservationAnswer, StoreError> {
         match self.charged.get(&reservation.event_id.as_uuid()) {
             Some(true) => return Ok(ReservationAnswer::ChargedByThisEvent),
-            // An earlier try had an unknown outcome and kept its reservation.
-            Some(false) => return Ok(ReservationAnswer::Reserved),
+            Some(false) => return Ok(ReservationAnswer::ReservedBefore),
             None => {}
         }
         let holder = self.by_order.get(reservation.order_id.as_str());

@@ -92,6 +92,11 @@ impl<E> Claimed<E> {
         Self { event, history }
     }
 
+    /// The same proof, of an event of which an earlier try may have had an effect.
+    pub(crate) fn in_doubt(self) -> Self {
+        Self { history: History { in_doubt: true, ..self.history }, ..self }
+    }
+
     /// The same proof for a call that may outlive the unit.
     pub(crate) fn duplicate(&self) -> Self {
         Self { event: Arc::clone(&self.event), history: self.history }

@@ -39,6 +39,8 @@ pub struct Reservation<'a> {
 pub enum ReservationAnswer {
     /// The order is reserved by this unit.
     Reserved,
+    /// An earlier unit reserved it for this very event and left it so: a try of the event may have charged it.
+    ReservedBefore,
     /// The ledger holds the order under this very event: it was charged before.
     ChargedByThisEvent,
     /// The ledger holds the order under another event.

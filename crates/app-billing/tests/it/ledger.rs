@@ -183,3 +183,18 @@ async fn a_second_event_for_an_order_waits_and_proceeds_when_the_first_rolls_bac
     unit.commit().await?;
     Ok(())
 }
+
+/// A reservation that a unit left tells every later delivery of its event that a try of it may have moved the money.
+#[tokio::test]
+async fn a_reservation_that_an_earlier_unit_left_puts_the_event_in_doubt() -> Result<()> {
+    let world = LedgerWorld::new().await?;
+    let event = event_for("o-1")?;
+    let mut unit = world.begin().await?;
+    ensure!(world.admit(&mut unit, std::slice::from_ref(&event)).await? == [Admission::Proceed]);
+    unit.commit().await?;
+    let mut later = world.begin().await?;
+    ensure!(world.admit(&mut later, std::slice::from_ref(&event)).await? == [Admission::ProceedInDoubt]);
+    let admissions = world.admit(&mut later, &events_for(&["o-1"])?).await?;
+    ensure!(matches!(&admissions[..], [Admission::Refused(_)]), "another event of the order: {admissions:?}");
+    Ok(())
+}

@@ -86,6 +86,9 @@ pub enum Knowledge {
 pub enum Admission {
     /// Perform it.
     Proceed,
+    /// Perform it, knowing that an earlier try may have had an effect: what was reserved for that one is still there. It
+    /// may be a try of another delivery of the event, of which this one carries no word.
+    ProceedInDoubt,
     /// The application's tables know it already: a duplicate whose claim had been removed.
     Duplicate,
     /// Must never be performed: a dead letter.

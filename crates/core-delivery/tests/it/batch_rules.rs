@@ -135,6 +135,24 @@ async fn an_unknown_outcome_is_remembered_when_its_unit_is_run_again() {
     world.stop().await.expect("it stops clean");
 }
 
+/// A try of another delivery may have had an effect: one that fails cleanly takes nothing back, and its copy says so.
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_try_left_reserved_is_in_doubt_for_every_delivery() {
+    let handler = Scripted::default();
+    let event = note(1, "a");
+    handler.script(&event, &[Act::Fail]);
+    handler.leave_reserved(&event);
+    let world = World::start_with(MemoryStore::default(), handler);
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &event)]);
+    world.until_position(&lane.lane, 1).await;
+    let copy = world.publisher.written().pop().expect("a copy");
+    assert_eq!(copy.topic.as_str(), "retry.10s");
+    assert_eq!(header(&copy, "delivery-in-doubt"), "true");
+    assert!(world.handler.retracted().is_empty(), "the order may be charged");
+    world.stop().await.expect("it stops clean");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panicking_handler_harms_only_its_own_event() {
     let handler = Scripted::default();

@@ -11,8 +11,8 @@ use core_delivery::claim::{Claimed, ConsumerGroup};
 use core_delivery::delivery::{Consumer, ConsumerError, ConsumerSettings, Health, StormLimits, Tier, Topology};
 use core_delivery::event::{Event, EventId, UnixMillis};
 use core_delivery::ports::{
-    DecodeError, Decoded, Effect, ErrorClass, EventDecoder, EventHandler, HandlerError, Knowledge, Refusal, Runtime,
-    StoreError,
+    Admission, DecodeError, Decoded, Effect, ErrorClass, EventDecoder, EventHandler, HandlerError, Knowledge, Refusal,
+    Runtime, StoreError,
 };
 use core_delivery::record::{Committable, LaneId, Offset, Record, Topic};
 use core_delivery::testing::{MemoryPublisher, MemoryStore, MemoryUnit, Script, ScriptedStream};
@@ -96,6 +96,7 @@ pub struct Scripted {
     refused_lines: Mutex<Vec<String>>,
     broken_line: Mutex<Option<String>>,
     known: Mutex<Vec<String>>,
+    left: Mutex<Vec<String>>,
     retracted: Mutex<Vec<String>>,
     in_flight: AtomicUsize,
     most_in_flight: AtomicUsize,
@@ -116,6 +117,11 @@ impl Scripted {
     /// The application's tables know this note.
     pub fn know(&self, note: &Note) {
         self.known.lock().unwrap().push(note.text.clone());
+    }
+
+    /// An earlier unit left the reservation of this note.
+    pub fn leave_reserved(&self, note: &Note) {
+        self.left.lock().unwrap().push(note.text.clone());
     }
 
     /// Writing this note's line panics.
@@ -149,6 +155,15 @@ impl Scripted {
 #[async_trait]
 impl EventHandler<Note, MemoryUnit> for Scripted {
     type Receipt = String;
+
+    async fn admit(&self, _unit: &mut MemoryUnit, events: &[Claimed<Note>]) -> Result<Vec<Admission>, StoreError> {
+        let left = self.left.lock().unwrap();
+        let admission = |event: &Claimed<Note>| match left.contains(&event.event().text) {
+            true => Admission::ProceedInDoubt,
+            false => Admission::Proceed,
+        };
+        Ok(events.iter().map(admission).collect())
+    }
 
     async fn known(&self, _unit: &mut MemoryUnit, events: &[Arc<Note>]) -> Result<Vec<Knowledge>, StoreError> {
         let known = self.known.lock().unwrap();

@@ -155,7 +155,7 @@ where
                     self.outcomes.insert(id, Outcome::Refused(failure));
                     changes.released.push(self.batch.key(id));
                 }
-                Admission::Proceed => {
+                Admission::Proceed | Admission::ProceedInDoubt => {
                     if let Some(receipt) = self.unrecorded.receipts.remove(&id) {
                         reached(CrashPoint::StragglerTakenUp);
                         self.outcomes.insert(id, Outcome::Applied);
@@ -163,6 +163,10 @@ where
                     } else if let Some(failure) = self.unrecorded.failures.remove(&id) {
                         let effect = failure.effect;
                         self.not_done(claimed, Outcome::Failed(failure), effect, changes);
+                    } else if admission == Admission::ProceedInDoubt {
+                        // Kept until its copy carries it: this try may end without an effect of its own.
+                        self.batch.doubts.note(id, Effect::Unknown);
+                        to_perform.push(claimed.in_doubt());
                     } else {
                         to_perform.push(claimed);
                     }

@@ -2,6 +2,7 @@
 
 mod cargo;
 mod ci;
+mod mutate;
 mod test_integration;
 mod tidy;
 mod tools;
@@ -26,6 +27,8 @@ enum Command {
     Bench(tools::Arguments),
     /// Kill the service again and again while it charges orders, then audit every event (--help shows the options).
     Chaos(tools::Arguments),
+    /// Take one guard out at a time, and show which tests turn red.
+    Mutate(mutate::Arguments),
     /// Check the architecture: who depends on whom, and the shape of the files.
     Tidy,
     /// Run everything that a change must pass, the quickest first.
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::TestIntegration(arguments) => test_integration::run(&arguments),
         Command::Bench(arguments) => tools::run("bench", &arguments),
         Command::Chaos(arguments) => tools::run("chaos", &arguments),
+        Command::Mutate(arguments) => mutate::run(&arguments),
         Command::Tidy => tidy::run(),
         Command::Ci(arguments) => ci::run(&arguments),
     };

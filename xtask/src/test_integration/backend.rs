@@ -31,7 +31,7 @@ impl Backend {
     ///
     /// # Errors
     /// When this very command is broken; that is never a reason to take another backend.
-    pub(super) fn start(self, libraries: Libraries) -> Result<Components> {
+    pub(crate) fn start(self, libraries: Libraries) -> Result<Components> {
         match self {
             Self::Auto => {
                 let start = |backend: Self| backend.start(libraries);

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use super::skips::Gap;
 
 /// Everything that was started. It ends with this value, and at the latest with this process.
-pub(super) struct Components {
+pub(crate) struct Components {
     backend: &'static str,
     variables: Vec<(&'static str, String)>,
     failures: Vec<Failure>,
@@ -98,7 +98,7 @@ impl Components {
     }
 
     /// What the tests find them by.
-    pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         self.variables.clone()
     }
 
@@ -112,7 +112,7 @@ impl Components {
     }
 
     /// Why not all of them serve, on one line.
-    pub(super) fn failed(&self) -> Option<String> {
+    pub(crate) fn failed(&self) -> Option<String> {
         let reasons = self.failures.iter().map(|Failure { component, error }| match *component {
             Failure::BACKEND => format!("{error:#}"),
             component => format!("{component} could not start: {error:#}"),
@@ -122,7 +122,7 @@ impl Components {
     }
 
     /// Says what the tests run on.
-    pub(super) fn describe(&self) {
+    pub(crate) fn describe(&self) {
         println!("backend: {}", self.backend);
         for line in &self.described {
             println!("  {line}");

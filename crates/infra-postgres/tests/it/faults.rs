@@ -143,7 +143,8 @@ async fn a_partition_whose_making_is_never_answered_is_an_outage_within_the_limi
     assert_conflict(unit.commit().await);
 }
 
-const LIMITS: UnitLimits = UnitLimits { statement: Duration::from_millis(300), commit: Duration::from_millis(300) };
+/// Far from what a server that answers needs on a busy machine, so that only those answers are missing that are cut off.
+const LIMITS: UnitLimits = UnitLimits { statement: Duration::from_secs(2), commit: Duration::from_secs(2) };
 
 struct Network {
     store: PgStore,

@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     options: Vec<String>,
 }
 
-/// Builds both programs in release at once, so that they share what they depend on, and runs the one.
+/// Builds the programs in release at once, so that they share what they depend on, and runs the one.
 ///
 /// Returns the program's own exit code.
 pub(crate) fn run(program: &str, arguments: &Arguments) -> Result<ExitCode> {
@@ -28,6 +28,10 @@ pub(crate) fn run(program: &str, arguments: &Arguments) -> Result<ExitCode> {
     // Without its default features the service has no provider to be tried with.
     build.arg("--features=app-billing/embedded,testbed/tools");
     build.args(["--bin=app-billing", "--bin", program]);
+    if program == "chaos" {
+        // Its second service.
+        build.arg("--bin=ordered");
+    }
     arguments.libraries.apply(&mut build);
     if !build.status().context("cannot run cargo build")?.success() {
         bail!("{program} cannot be tried: it does not compile");

@@ -9,6 +9,8 @@
 
 mod settings;
 
+mod membership;
+
 mod stream;
 
 mod poll;

@@ -90,8 +90,7 @@ impl Lookup {
         Err(self.with_reason(LookupError::new(what, failure)))
     }
 
-    /// How many members the group has. Only groups of the classic protocol are counted, which is the one that this
-    /// crate uses.
+    /// How many members the group has, of either protocol.
     pub(crate) fn members(&self) -> Result<usize, LookupError> {
         let counted = native::group_members(&self.client, &self.group, self.left());
         counted.map_err(|code| self.with_reason(LookupError::new("the group is not described", code)))

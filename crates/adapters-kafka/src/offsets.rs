@@ -41,6 +41,7 @@ fn refused(group: &str, error: ClientError) -> OffsetsError {
         Some(
             RDKafkaErrorCode::UnknownMemberId
             | RDKafkaErrorCode::IllegalGeneration
+            | RDKafkaErrorCode::StaleMemberEpoch
             | RDKafkaErrorCode::RebalanceInProgress
             | RDKafkaErrorCode::FencedInstanceId,
         ) => OffsetsError::HasMembers { group: group.to_owned() },

@@ -7,6 +7,8 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
+use crate::membership::{self, Protocol};
+
 /// How a service talks to Kafka. `Debug` shows the names of the passed-through properties, never their values.
 #[derive(Clone)]
 pub struct KafkaSettings {
@@ -14,10 +16,11 @@ pub struct KafkaSettings {
     pub brokers: String,
     /// The name of this client in the broker's logs and quotas.
     pub client_id: String,
-    /// librdkafka's properties, for security and tuning. Keys that carry a guarantee are refused by
-    /// [`validate`](Self::validate).
+    /// librdkafka's properties, for security, tuning and the way in which members share the lanes. Keys that carry a
+    /// guarantee are refused by [`validate`](Self::validate).
     pub properties: Vec<(String, String)>,
-    /// After this long without a heartbeat the broker gives the lanes to another member. Default 15 s.
+    /// After this long without a heartbeat the broker gives the lanes to another member. Default 15 s. With
+    /// `group.protocol=consumer` the broker's own setting counts, which must not be shorter.
     pub session_timeout: Duration,
     /// How long a lane that is given away may take to finish what runs. Below the session timeout; default 10 s.
     pub drain_limit: Duration,
@@ -67,6 +70,7 @@ impl KafkaSettings {
                 return Err(SettingsError::RefusedProperty { key: key.clone(), reason });
             }
         }
+        membership::check(&self.properties)?;
         if self.drain_limit >= self.session_timeout {
             let (drain, session) = (self.drain_limit, self.session_timeout);
             return Err(SettingsError::DrainNotBelowSession { drain, session });
@@ -98,19 +102,27 @@ impl KafkaSettings {
         let heartbeat = (self.session_timeout / 5).min(Duration::from_secs(3));
         // The prefetch of a lane is thrown away when it is paused: no more of it than a lane uses between two pauses.
         let prefetch = (self.lane_records_max / 2).clamp(100, 10_000);
+        let protocol = Protocol::of(&self.properties);
         let mut config = self.base();
+        if protocol == Protocol::Classic {
+            config
+                .set("heartbeat.interval.ms", millis(heartbeat))
+                .set("partition.assignment.strategy", "cooperative-sticky");
+        }
         config
-            .set("heartbeat.interval.ms", millis(heartbeat))
             .set("queued.min.messages", prefetch.to_string())
             .set("queued.max.messages.kbytes", "16384")
             .set("max.partition.fetch.bytes", "524288")
             .set("fetch.wait.max.ms", "50")
             .set("fetch.queue.backoff.ms", "10");
-        self.pass_through(&mut config);
+        for (key, value) in &self.properties {
+            config.set(key, value);
+        }
+        if protocol == Protocol::Classic {
+            config.set("session.timeout.ms", millis(self.session_timeout));
+        }
         config
             .set("group.id", group)
-            .set("session.timeout.ms", millis(self.session_timeout))
-            .set("partition.assignment.strategy", "cooperative-sticky")
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("auto.offset.reset", "earliest")
@@ -186,8 +198,9 @@ impl KafkaSettings {
         config
     }
 
+    /// To a client that joins no group.
     fn pass_through(&self, config: &mut ClientConfig) {
-        for (key, value) in &self.properties {
+        for (key, value) in self.properties.iter().filter(|(key, _)| !membership::is_of_members(key)) {
             config.set(key, value);
         }
     }
@@ -246,10 +259,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("metadata.broker.list", "there is a setting for the brokers"),
     ("client.id", "there is a setting for it"),
     ("group.id", "claims and positions are kept under the group's name, so it is set in one place"),
-    ("group.protocol", "draining before a partition is given away relies on the classic protocol"),
-    ("group.protocol.type", "draining before a partition is given away relies on the classic protocol"),
-    ("group.remote.assignor", "draining before a partition is given away relies on the classic protocol"),
-    ("partition.assignment.strategy", "only listed partitions are given away, which needs cooperative-sticky"),
+    ("group.protocol.type", "the group's members are consumers"),
     ("session.timeout.ms", "there is a setting for it, which is checked against the drain limit"),
     ("enable.auto.commit", "an offset is committed only after a verdict"),
     ("auto.commit.enable", "an offset is committed only after a verdict"),

@@ -49,6 +49,27 @@ fn properties_tune_but_the_guarantees_stay() {
 }
 
 #[test]
+fn what_members_share_lanes_by_reaches_members_only() {
+    let mut settings = KafkaSettings::new("localhost:9092");
+    assert_eq!(settings.consumer("billing").get("partition.assignment.strategy"), Some("cooperative-sticky"));
+    settings.properties = vec![("partition.assignment.strategy".into(), "range".into())];
+    assert_eq!(settings.consumer("billing").get("partition.assignment.strategy"), Some("range"));
+    let given = [("group.protocol", "consumer"), ("group.instance.id", "billing-1")];
+    settings.properties = given.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    assert_eq!(settings.validate(), Ok(()));
+    let member = settings.consumer("billing");
+    for refused_by_the_client in ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"] {
+        assert_eq!(member.get(refused_by_the_client), None);
+    }
+    for (key, value) in given {
+        assert_eq!(member.get(key), Some(value));
+        for other in [settings.observer("billing"), settings.reader(), settings.producer(), settings.admin()] {
+            assert_eq!(other.get(key), None, "{key}");
+        }
+    }
+}
+
+#[test]
 fn debug_shows_no_value_of_a_property() {
     let mut settings = KafkaSettings::new("localhost:9092");
     settings.properties.push(("sasl.password".into(), "open sesame".into()));

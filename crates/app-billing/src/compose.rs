@@ -250,7 +250,7 @@ pub(crate) fn kafka_settings(settings: &Settings) -> KafkaSettings {
     let config = &settings.config;
     KafkaSettings {
         client_id: "app-billing".to_owned(),
-        properties: config.kafka_properties.clone(),
+        properties: config.kafka_properties(),
         session_timeout: config.kafka_session_timeout,
         drain_limit: config.drain_limit,
         commit_interval: config.kafka_commit_interval,

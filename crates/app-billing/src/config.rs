@@ -35,10 +35,10 @@ pub struct Config {
     /// then notices a topic that loses copies, and none is created.
     #[arg(long, env, global = true, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL", help_heading = "Kafka")]
     pub kafka_check_topics: bool,
-    /// More librdkafka properties, key=value, separated by commas, such as those of TLS and SASL. Keys that carry a
-    /// guarantee are refused.
+    /// More librdkafka properties, key=value, separated by commas, such as those of TLS and SASL. A part without `=` goes
+    /// on with the value before it. Keys that carry a guarantee are refused.
     #[arg(long, env, global = true, value_name = "K=V,...", hide_env_values = true, value_delimiter = ',', value_parser = property, help_heading = "Kafka")]
-    pub kafka_properties: Vec<(String, String)>,
+    pub kafka_properties: Vec<PropertyPart>,
     /// How long the broker waits for a silent member before it gives its partitions away.
     #[arg(long, env, global = true, default_value = "15s", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Kafka")]
     pub kafka_session_timeout: Duration,
@@ -260,6 +260,19 @@ impl Config {
         !(self.kafka_brokers.is_some() || database || self.payment_url.is_some())
     }
 
+    /// The properties for Kafka's client, each whole again.
+    pub fn kafka_properties(&self) -> Vec<(String, String)> {
+        let mut properties: Vec<(String, String)> = Vec::new();
+        for part in &self.kafka_properties {
+            match (part, properties.last_mut()) {
+                (PropertyPart::Whole(key, value), _) => properties.push((key.clone(), value.clone())),
+                (PropertyPart::Continued(more), Some((_, value))) => *value = format!("{value},{more}"),
+                (PropertyPart::Continued(_), None) => {}
+            }
+        }
+        properties
+    }
+
     /// The values that suit the embedded run, for those options that were left at their default.
     pub fn with_embedded_defaults(self, is_default: impl Fn(&str) -> bool) -> Self {
         let tiers = [200, 1_000, 3_000].map(Duration::from_millis).to_vec();
@@ -325,6 +338,9 @@ impl Config {
         if self.batch_max == 0 || self.calls_max == 0 {
             return Err(anyhow!("BATCH_MAX and CALLS_MAX must be at least 1"));
         }
+        if let Some(PropertyPart::Continued(_)) = self.kafka_properties.first() {
+            return Err(anyhow!("KAFKA_PROPERTIES does not begin with key=value"));
+        }
         if self.payment_connect_timeout > self.payment_call_timeout {
             return Err(anyhow!(
                 "PAYMENT_CONNECT_TIMEOUT ({:?}) is longer than PAYMENT_CALL_TIMEOUT ({:?}), which includes it",
@@ -371,7 +387,7 @@ impl Settings {
             "KAFKA_GROUP": config.kafka_group,
             "KAFKA_CREATE_TOPICS": config.kafka_create_topics,
             "KAFKA_CHECK_TOPICS": config.kafka_check_topics,
-            "KAFKA_PROPERTIES": config.kafka_properties.iter().map(|(key, _)| format!("{key}=***")).collect::<Vec<_>>().join(","),
+            "KAFKA_PROPERTIES": config.kafka_properties().iter().map(|(key, _)| format!("{key}=***")).collect::<Vec<_>>().join(","),
             "KAFKA_SESSION_TIMEOUT": time(config.kafka_session_timeout),
             "KAFKA_COMMIT_INTERVAL": time(config.kafka_commit_interval),
             "DRAIN_LIMIT": time(config.drain_limit),
@@ -433,10 +449,20 @@ fn claim_retention(text: &str) -> Result<ClaimRetention, String> {
     Ok(ClaimRetention::For(keep))
 }
 
-fn property(text: &str) -> Result<(String, String), String> {
+/// What stands between two commas of `KAFKA_PROPERTIES`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PropertyPart {
+    /// `key=value`.
+    Whole(String, String),
+    /// The rest of a value that has a comma.
+    Continued(String),
+}
+
+fn property(text: &str) -> Result<PropertyPart, String> {
     match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
-        _ => Err(format!("{text:?} is not key=value")),
+        Some((key, _)) if key.trim().is_empty() => Err("a property has no key before its `=`".to_owned()),
+        Some((key, value)) => Ok(PropertyPart::Whole(key.trim().to_owned(), value.to_owned())),
+        None => Ok(PropertyPart::Continued(text.to_owned())),
     }
 }
 

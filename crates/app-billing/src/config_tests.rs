@@ -69,6 +69,16 @@ fn a_payment_url_that_holds_a_password_is_refused_without_showing_it() {
 }
 
 #[test]
+fn a_property_of_kafka_may_hold_commas() {
+    let given = settings(&["--kafka-properties=partition.assignment.strategy=range,roundrobin,client.rack=a"]);
+    let expected = [("partition.assignment.strategy", "range,roundrobin"), ("client.rack", "a")];
+    let owned = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(given.config.kafka_properties(), owned);
+    let refused = refusal(&["--kafka-properties=range,client.rack=a"]).expect("refused");
+    assert!(refused.contains("does not begin with key=value"), "{refused}");
+}
+
+#[test]
 fn what_a_run_needs_is_named() {
     let said = |options: &[&str]| {
         let failure = read(options).expect("readable").checked().expect_err("refused");

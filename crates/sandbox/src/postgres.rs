@@ -8,9 +8,9 @@ mod fetch;
 mod installation;
 mod options;
 mod progress;
+mod standby;
 
 use std::{
-    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -28,7 +28,7 @@ use crate::{
     supervised::{ServerError, Supervised},
 };
 use binaries::binaries;
-use cluster::{append, clean_command, initialise, private_folder};
+use cluster::{append, initialise, private_folder, server_of};
 use error::Doing;
 use installation::Account;
 
@@ -47,6 +47,8 @@ pub struct PrivatePostgres {
     data: PathBuf,
     port: u16,
     password: String,
+    binaries: PathBuf,
+    account: Option<Account>,
 }
 
 impl PrivatePostgres {
@@ -133,12 +135,10 @@ impl PrivatePostgres {
         let password = format!("{:032x}", rand::random::<u128>());
         let folder = private_folder(account, &password)?;
         let data = folder.path().join("data");
-        let command = [binaries.join("postgres").into(), "-D".into(), OsString::from(&data)];
-        let shell = clean_command(Path::new("/bin/sh"), account);
-        let server = Supervised::new("PostgreSQL", shell, folder, "QUIT", &command)?;
+        let server = server_of(binaries, &data, folder, account)?;
         initialise(binaries, server.folder(), &data, account)?;
         append(&data.join("postgresql.conf"), &options.configuration(server.folder()))?;
-        Ok(Self { server, data, port: 0, password })
+        Ok(Self { server, data, port: 0, password, binaries: binaries.to_owned(), account })
     }
 
     fn set_port(&mut self, port: u16) -> Result<(), PostgresError> {
@@ -156,12 +156,13 @@ impl PrivatePostgres {
     }
 }
 
-/// Line 1 of the server's own pid file is its process, which tells it from one that a crash left; line 8 its state.
+/// Line 1 of the server's own pid file is its process, which tells it from one that a crash left; line 8 its state, which
+/// is `standby` for one that follows another and takes connections.
 fn is_ready(state_file: &Path, process_id: Option<u32>) -> bool {
     let state = fs::read_to_string(state_file).unwrap_or_default();
     let named = state.lines().next().and_then(|line| line.trim().parse().ok());
     let is_ours = named.is_some() && named == process_id;
-    is_ours && state.lines().nth(7).is_some_and(|line| line.trim() == "ready")
+    is_ours && state.lines().nth(7).is_some_and(|line| ["ready", "standby"].contains(&line.trim()))
 }
 
 /// Does what blocks; a panic in it is ours.

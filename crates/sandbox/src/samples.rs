@@ -53,17 +53,27 @@ pub struct Sample {
 pub fn samples(orders: usize, seed: u64, provider: &ProviderSettings) -> Vec<Sample> {
     let mut random = StdRng::seed_from_u64(seed);
     let run = format!("{:08x}", rand::rng().next_u32());
-    let mut written: Vec<Sample> = (0..orders).map(|number| order(&run, number, &mut random)).collect();
+    let mut placed: Vec<Placed> =
+        (0..orders).map(|number| (share(number, orders), order(&run, number, &mut random))).collect();
     for round in 0..orders.div_ceil(200) {
         for (kind, make) in BAD {
             let number = format!("{run}-{kind}-{round}");
-            let place = random.random_range(0..=written.len());
-            written.insert(place, make(&number));
+            placed.push((random.random(), make(&number)));
         }
-        second_events(&run, round, provider, &mut random, &mut written);
+        second_events(&run, round, provider, &mut random, &mut placed);
     }
-    deliver_again(orders / 8, &mut random, &mut written);
-    written
+    deliver_again(orders / 8, &mut random, &mut placed);
+    // Stable: what is pushed later comes later.
+    placed.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    placed.into_iter().map(|(_, sample)| sample).collect()
+}
+
+/// A sample, and where it lies between the beginning (0) and the end (1).
+type Placed = (f64, Sample);
+
+#[expect(clippy::cast_precision_loss, reason = "counts of orders are small")]
+fn share(number: usize, of: usize) -> f64 {
+    number as f64 / of as f64
 }
 
 fn order(run: &str, number: usize, random: &mut StdRng) -> Sample {
@@ -78,32 +88,24 @@ fn order(run: &str, number: usize, random: &mut StdRng) -> Sample {
 
 /// Two events for one order, which a producer's bug makes: the first is charged, the second must not be. A fault of the
 /// first one's charge would let the second one overtake it, so it gets an id that meets none.
-fn second_events(run: &str, round: usize, provider: &ProviderSettings, random: &mut StdRng, written: &mut Vec<Sample>) {
+fn second_events(run: &str, round: usize, provider: &ProviderSettings, random: &mut StdRng, placed: &mut Vec<Placed>) {
     let order = format!("order-{run}-twice-{round}");
     let first = std::iter::repeat_with(|| event(&order, "customer-twice", 1_200))
         .find(|event| !suffers(provider, &event.id().to_string()))
         .expect("the iterator has no end");
     let second = event(&order, "customer-twice", 1_200);
-    let at = random.random_range(0..=written.len());
-    written.insert(at, of_event(&first, Expected::Charged));
-    let later = random.random_range(at + 1..=written.len());
-    written.insert(later, of_event(&second, Expected::DeadLettered("order_already_charged")));
+    let at = random.random();
+    placed.push((at, of_event(&first, Expected::Charged)));
+    placed.push((random.random_range(at..1.0), of_event(&second, Expected::DeadLettered("order_already_charged"))));
 }
 
 /// Writes some events a second time, as a producer does that did not hear the acknowledgement.
-fn deliver_again(count: usize, random: &mut StdRng, written: &mut Vec<Sample>) {
-    let events: Vec<usize> =
-        (0..written.len()).filter(|place| matches!(written[*place].subject, Subject::Event(_))).collect();
-    let mut chosen = events;
+fn deliver_again(count: usize, random: &mut StdRng, placed: &mut Vec<Placed>) {
+    let events = placed.iter().filter(|(_, sample)| matches!(sample.subject, Subject::Event(_)));
+    let mut chosen: Vec<Placed> = events.cloned().collect();
     chosen.shuffle(random);
     chosen.truncate(count);
-    // From the end, so that the places before it stay what they are.
-    chosen.sort_unstable_by(|one, other| other.cmp(one));
-    for place in chosen {
-        let again = written[place].clone();
-        let later = random.random_range(place + 1..=written.len());
-        written.insert(later, again);
-    }
+    placed.extend(chosen.into_iter().map(|(place, again)| (random.random_range(place..1.0), again)));
 }
 
 fn event(order: &str, customer: &str, minor_units: i64) -> OrderConfirmed {

@@ -35,6 +35,14 @@ impl PrivatePostgres {
         Ok(Self(sandbox::postgres::PrivatePostgres::start(options, &|_| ()).await?))
     }
 
+    /// A server of its own that follows this one asynchronously, with the same users and passwords.
+    ///
+    /// # Errors
+    /// When the installation cannot make one (the error says what is missing), or it does not get ready.
+    pub async fn standby(&self) -> Result<Self> {
+        Ok(Self(self.0.standby().await?))
+    }
+
     /// Creates an empty database and returns its URL.
     ///
     /// # Errors

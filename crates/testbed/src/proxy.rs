@@ -49,6 +49,7 @@ pub struct Proxy {
     mode: watch::Sender<Mode>,
     applied: watch::Receiver<Mode>,
     tripwire: Arc<Tripwire>,
+    upstream: watch::Sender<SocketAddr>,
     accepting: JoinHandle<()>,
 }
 
@@ -64,8 +65,9 @@ impl Proxy {
         let (mode, switched) = watch::channel(Mode::Pass);
         let (confirm, applied) = watch::channel(Mode::Pass);
         let tripwire = Arc::new(Tripwire::default());
-        let accepting = tokio::spawn(accept(listener, address, upstream, Arc::clone(&tripwire), switched, confirm));
-        Ok(Self { address, mode, applied, tripwire, accepting })
+        let (upstream, leads_to) = watch::channel(upstream);
+        let accepting = tokio::spawn(accept(listener, address, leads_to, Arc::clone(&tripwire), switched, confirm));
+        Ok(Self { address, mode, applied, tripwire, upstream, accepting })
     }
 
     /// The address to connect to.
@@ -87,6 +89,11 @@ impl Proxy {
             .with_context(|| format!("the proxy did not switch to {mode:?} in {SWITCH:?}"))?
             .with_context(|| format!("the proxy cannot listen on {} again", self.address))?;
         Ok(())
+    }
+
+    /// Connects the clients that come from now on to another server; those that are connected stay where they are.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        self.upstream.send_replace(upstream);
     }
 
     /// The next connection on which a client sends these bytes loses what `loss` says, and no other one does. It
@@ -113,7 +120,7 @@ impl Drop for Proxy {
 async fn accept(
     listener: TcpListener,
     address: SocketAddr,
-    upstream: SocketAddr,
+    upstream: watch::Receiver<SocketAddr>,
     tripwire: Arc<Tripwire>,
     mut mode: watch::Receiver<Mode>,
     confirm: watch::Sender<Mode>,
@@ -138,7 +145,7 @@ async fn accept(
         tokio::select! {
             changed = mode.changed() => if changed.is_err() { return },
             accepted = next_client => if let Ok((client, _)) = accepted {
-                connections.spawn(carry(client, upstream, Arc::clone(&tripwire), mode.clone()));
+                connections.spawn(carry(client, *upstream.borrow(), Arc::clone(&tripwire), mode.clone()));
             },
             Some(_) = connections.join_next() => {}
         }

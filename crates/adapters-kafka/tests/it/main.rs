@@ -8,6 +8,7 @@ mod consume;
 mod embedded;
 mod inspect;
 mod member;
+mod membership;
 mod pressure;
 mod publish;
 mod raw;

@@ -1,6 +1,7 @@
 //! The files of a new cluster, made under the account of its server; it starts no server.
 
 use std::{
+    ffi::OsString,
     fs,
     io::Write,
     os::unix::{
@@ -17,6 +18,7 @@ use super::{
     error::{Doing, PostgresError},
     installation::Account,
 };
+use crate::supervised::Supervised;
 
 /// The password of the superuser, while initdb needs it.
 const PASSWORD_FILE: &str = "password";
@@ -35,6 +37,18 @@ pub(super) fn private_folder(account: Option<Account>, password: &str) -> Result
     // Last: from now on the account may put a link where we would write.
     hand_over(folder.path(), account)?;
     Ok(folder)
+}
+
+/// The server of these data, under its supervisor, not started yet.
+pub(super) fn server_of(
+    binaries: &Path,
+    data: &Path,
+    folder: TempDir,
+    account: Option<Account>,
+) -> Result<Supervised, PostgresError> {
+    let command = [binaries.join("postgres").into(), "-D".into(), OsString::from(data)];
+    let shell = clean_command(Path::new("/bin/sh"), account);
+    Ok(Supervised::new("PostgreSQL", shell, folder, "QUIT", &command)?)
 }
 
 /// Runs initdb with the password of the folder.
@@ -57,7 +71,13 @@ pub(super) fn initialise(
     if !output.status.success() {
         return Err(PostgresError::NoCluster { said: String::from_utf8_lossy(&output.stderr).trim().to_owned() });
     }
-    fs::remove_file(&password_file).doing(|| format!("cannot remove {}", password_file.display()))
+    forget_password(folder)
+}
+
+/// Removes the password's file: nobody needs it any more.
+pub(super) fn forget_password(folder: &Path) -> Result<(), PostgresError> {
+    let file = folder.join(PASSWORD_FILE);
+    fs::remove_file(&file).doing(|| format!("cannot remove {}", file.display()))
 }
 
 /// Gives a file to the account.

@@ -52,6 +52,24 @@ pub enum PostgresError {
         /// Its error output.
         said: String,
     },
+    /// The installation cannot copy a running server. Install the server's own package.
+    #[error(
+        "{} has no {program}, with which a running server is copied: Debian's postgresql-15 has it; point \
+         {BINARIES_VARIABLE} to the folder of an installation that has it",
+        folder.display()
+    )]
+    NoCopying {
+        /// What is missing.
+        program: &'static str,
+        /// Where it was looked for.
+        folder: PathBuf,
+    },
+    /// The running server could not be copied; what the program said has the reason.
+    #[error("the running server could not be copied: {said}")]
+    NotCopied {
+        /// Its error output.
+        said: String,
+    },
     /// The server did not get ready, or did not end.
     #[error("the private PostgreSQL failed")]
     Server(#[from] ServerError),

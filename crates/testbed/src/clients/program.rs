@@ -36,7 +36,24 @@ pub async fn run_to_end(arguments: &[&str], variables: &[(&str, &str)], limit: D
 
 /// The program under a supervisor, so that it cannot outlive us; not started yet.
 pub(super) fn supervised(name: &'static str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Supervised> {
-    let mut command = vec![program()?.into_os_string()];
+    under_supervision(name, &program()?, arguments, variables)
+}
+
+/// The same of another program that was built with us.
+pub(super) fn supervised_beside(program: &'static str, variables: &[(&str, &str)]) -> Result<Supervised> {
+    let ours = env::current_exe().context("cannot tell where this program is")?;
+    let found = beside(&ours, program);
+    let found = found.with_context(|| format!("{program} is not built beside {}", ours.display()))?;
+    under_supervision(program, &found, &[], variables)
+}
+
+fn under_supervision(
+    name: &'static str,
+    program: &Path,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<Supervised> {
+    let mut command = vec![program.as_os_str().to_owned()];
     command.extend(arguments.iter().map(OsString::from));
     let folder = tempfile::Builder::new().prefix("testapp.").tempdir().context("cannot create a temporary folder")?;
     let mut shell = Command::new("/bin/sh");
@@ -55,7 +72,7 @@ fn program() -> Result<PathBuf> {
         return Ok(path.into());
     }
     let ours = env::current_exe().context("cannot tell where this program is")?;
-    beside(&ours).with_context(|| {
+    beside(&ours, PROGRAM).with_context(|| {
         format!(
             "{PROGRAM} is not built beside {}: cargo build --package {PROGRAM}, or set {PROGRAM_VARIABLE}",
             ours.display()
@@ -63,8 +80,8 @@ fn program() -> Result<PathBuf> {
     })
 }
 
-fn beside(ours: &Path) -> Option<PathBuf> {
-    ours.ancestors().skip(1).take(2).map(|folder| folder.join(PROGRAM)).find(|program| program.is_file())
+fn beside(ours: &Path, program: &str) -> Option<PathBuf> {
+    ours.ancestors().skip(1).take(2).map(|folder| folder.join(program)).find(|program| program.is_file())
 }
 
 #[cfg(test)]
@@ -75,10 +92,10 @@ mod tests {
     fn the_program_is_found_beside_a_program_and_above_a_test() {
         let folder = tempfile::tempdir().unwrap();
         let (tool, test) = (folder.path().join("tool"), folder.path().join("deps/it-0a1b"));
-        assert_eq!(beside(&tool), None);
+        assert_eq!(beside(&tool, PROGRAM), None);
         let program = folder.path().join(PROGRAM);
         std::fs::write(&program, "").unwrap();
-        assert_eq!(beside(&tool).as_ref(), Some(&program));
-        assert_eq!(beside(&test).as_ref(), Some(&program));
+        assert_eq!(beside(&tool, PROGRAM).as_ref(), Some(&program));
+        assert_eq!(beside(&test, PROGRAM).as_ref(), Some(&program));
     }
 }

@@ -5,7 +5,10 @@ use std::{os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration}
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{http, program::supervised};
+use super::{
+    http,
+    program::{supervised, supervised_beside},
+};
 use crate::{supervised::Supervised, wait::wait_until_now};
 
 /// How long the service may take from its start to the address where it is asked.
@@ -14,6 +17,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// The line of the log that has the address.
 const SERVING: &str = "serving /live, /ready and /metrics";
+/// What a program logs once it consumes.
+const CONSUMING: &str = "consuming";
 
 /// A running (or ended) `app-billing`. It ends with us, even at a kill -9; dropping it kills it.
 #[derive(Debug)]
@@ -34,6 +39,17 @@ impl Service {
         process.launch(START_LIMIT, |process, begin| address(&process.log_from(begin)).is_some()).await?;
         let address = address(&process.log_from(0)).context("the address was just there")?;
         Ok(Self { process, address })
+    }
+
+    /// Starts another program that consumes and was built beside this one, with these variables and none of ours. Returns
+    /// when it has logged `consuming`. It serves nothing, so it is never said to be ready.
+    ///
+    /// # Errors
+    /// When it is not built, or ends before it consumes; the error has its log's tail.
+    pub async fn start_beside(program: &'static str, variables: &[(&str, &str)]) -> Result<Self> {
+        let mut process = supervised_beside(program, variables)?;
+        process.launch(START_LIMIT, |process, begin| process.log_from(begin).contains(CONSUMING)).await?;
+        Ok(Self { process, address: String::new() })
     }
 
     /// Kills it (`SIGKILL`): it can neither finish nor say anything. Returns when it is gone.
@@ -73,7 +89,7 @@ impl Service {
     /// # Errors
     /// When it still runs after `limit`; the error has its log's tail.
     pub async fn wait(&self, limit: Duration) -> Result<ExitStatus> {
-        wait_until_now("app-billing to end", limit, || self.process.exit_status().is_some())
+        wait_until_now("the service to end", limit, || self.process.exit_status().is_some())
             .await
             .with_context(|| format!("its log ends:\n{}", self.process.log_tail()))?;
         self.ended().context("its exit status was just there")

@@ -15,7 +15,7 @@ use clap::Parser;
 use testbed::clients::{audit, sample_orders};
 
 use campaign::Plan;
-use seeded::{Ended, Scenario};
+use seeded::{Ended, Membership, Scenario};
 use world::World;
 
 /// Exit code when a component could not start: nothing was tried then.
@@ -30,7 +30,7 @@ const NO_COMPONENT: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask chaos")]
 struct Arguments {
-    /// How many orders are confirmed: by default 100,000, and with --minutes 4,000 a minute.
+    /// How many orders are confirmed: by default 100,000, and with --minutes 10,000 a minute.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     orders: Option<u32>,
     /// For how long faults of all kinds are injected.
@@ -39,6 +39,9 @@ struct Arguments {
     /// Only faults of this kind, for a minute if --minutes does not say otherwise.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["kills", "duplicates"])]
     scenario: Option<Scenario>,
+    /// How the processes share the partitions.
+    #[arg(long, value_name = "HOW", default_value = "classic", conflicts_with_all = ["kills", "duplicates"])]
+    membership: Membership,
     /// The share of events that are delivered a second time.
     #[arg(long, default_value_t = 0.1, value_name = "0..1", value_parser = share)]
     duplicates: f64,
@@ -101,6 +104,7 @@ impl Arguments {
             seed: self.seed(),
             time: Duration::from_secs_f64(self.minutes.unwrap_or(1.0) * 60.0),
             scenario: self.scenario.unwrap_or(Scenario::All),
+            membership: self.membership,
             orders: self.orders.map(|orders| usize::try_from(orders).expect("at most some billions")),
             faults: self.faults,
             // Small ones, so that many are open whenever something happens.
@@ -112,9 +116,18 @@ impl Arguments {
     }
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // While there is only this one thread.
+    seeded::take_own_mounts();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(run(arguments)),
+        Err(error) => not_started(&error.into()),
+    }
+}
+
+async fn run(arguments: Arguments) -> ExitCode {
     if let Some(plan) = arguments.seeded() {
         return match seeded::run(&plan).await {
             Ended::Judged(true) => ExitCode::SUCCESS,

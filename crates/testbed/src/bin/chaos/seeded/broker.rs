@@ -5,15 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::sleep;
 
-use super::world::{TOPIC, World};
+use super::world::{Stop, TOPIC, World};
 
 /// A kill or a stop in order, and the start after it.
-pub(super) async fn stop(world: &mut World, is_kill: bool, lasts: Duration) -> Result<()> {
-    if is_kill {
-        world.broker.stop_immediately().await?;
-    } else {
-        world.broker.stop().await?;
-    }
+pub(super) async fn stop(world: &mut World, stop: Stop, lasts: Duration) -> Result<()> {
+    world.stop_broker(stop).await?;
     sleep(lasts).await;
     world.broker.restart().await
 }

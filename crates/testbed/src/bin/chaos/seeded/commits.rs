@@ -31,7 +31,11 @@ pub(super) async fn check(world: &World, load: &Load) -> Result<Vec<Passed>> {
     }
     for position in world.ledger.positions(GROUP).await? {
         let next = done.entry((position.topic, position.partition)).or_default();
-        *next = position.next_offset.max(*next);
+        *next = match world.lost_tails.times {
+            0 => position.next_offset.max(*next),
+            // A lane starts from the lower of the two; where the database went back, that is its position.
+            _ => position.next_offset.min(*next),
+        };
     }
     let claims: HashSet<_> = world.ledger.claims(GROUP).await?.into_iter().map(|id| id.to_string()).collect();
     let mut records = Vec::new();

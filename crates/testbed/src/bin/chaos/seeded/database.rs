@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use testbed::{Loss, Mode};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::world::{ROLE, SESSIONS, World};
+use super::world::{ROLE, SESSIONS, Stop, World};
 
 /// The message that ends a transaction, as it goes over the wire.
 const COMMIT: &[u8] = b"COMMIT\0";
@@ -20,12 +20,8 @@ const TABLES: [&str; 3] = ["processed_event", "charge", "consumer_position"];
 const LOCK_LIMIT: Duration = Duration::from_secs(10);
 
 /// A crash or a stop in order, and the start after it.
-pub(super) async fn stop(world: &mut World, is_crash: bool, lasts: Duration) -> Result<()> {
-    if is_crash {
-        world.postgres.stop_immediately().await?;
-    } else {
-        world.postgres.stop().await?;
-    }
+pub(super) async fn stop(world: &mut World, stop: Stop, lasts: Duration) -> Result<()> {
+    world.stop_postgres(stop).await?;
     sleep(lasts).await;
     Ok(world.postgres.restart().await?)
 }

@@ -19,6 +19,14 @@ pub(crate) enum Scenario {
     Broker,
     /// The database stops, in order or as in a crash, or takes no writes.
     Postgres,
+    /// A copy of the database that lacks its last commits takes over.
+    LostTail,
+    /// The database has no room left for what is written.
+    Disk,
+    /// The clock of a process jumps.
+    Clocks,
+    /// A second process comes with the name of another (with --membership static only).
+    Twins,
     /// Connections to the database are cut, stand still, or lose answers, those to COMMIT before all.
     Connections,
     /// Others lock what the service writes, for longer than it waits, or in the opposite order; statements are cancelled.
@@ -54,6 +62,10 @@ pub(super) enum Fault {
     PostgresStop,
     PostgresCrash,
     PostgresReadOnly,
+    LostTail,
+    DiskFull,
+    ClockJump,
+    Twin,
     ConnectionReset,
     ConnectionRefused,
     ConnectionBlackhole,
@@ -87,6 +99,10 @@ impl Fault {
         Self::PostgresStop,
         Self::PostgresCrash,
         Self::PostgresReadOnly,
+        Self::LostTail,
+        Self::DiskFull,
+        Self::ClockJump,
+        Self::Twin,
         Self::ConnectionReset,
         Self::ConnectionRefused,
         Self::ConnectionBlackhole,
@@ -111,6 +127,31 @@ impl Fault {
         matches!(self, Self::KillAll | Self::KillInOutage)
     }
 
+    /// How many processes it kills: there are two while nothing is done to them.
+    pub(super) fn kills(self) -> usize {
+        match self {
+            Self::KillOne => 1,
+            fault if fault.leaves_nobody() => 2,
+            _ => 0,
+        }
+    }
+
+    /// Whether the broker itself stops.
+    pub(super) fn stops_broker(self) -> bool {
+        matches!(self, Self::BrokerStop | Self::BrokerKill)
+    }
+
+    /// Whether the database itself stops.
+    pub(super) fn stops_postgres(self) -> bool {
+        matches!(self, Self::PostgresStop | Self::PostgresCrash | Self::LostTail)
+    }
+
+    /// Whether it does nothing to processes, so that one of them can be killed beside it.
+    pub(super) fn leaves_processes_alone(self) -> bool {
+        use Scenario::{Clocks, Kills, Rebalances, Twins, Zombies};
+        !matches!(self.scenario(), Clocks | Kills | Rebalances | Twins | Zombies)
+    }
+
     pub(super) fn scenario(self) -> Scenario {
         self.row().0
     }
@@ -127,7 +168,8 @@ impl Fault {
 
     fn row(self) -> (Scenario, &'static str, (f64, f64)) {
         use Scenario::{
-            Broker, Connections, Copies, Kills, Locks, Partitions, Pool, Postgres, Provider, Rebalances, Zombies,
+            Broker, Clocks, Connections, Copies, Disk, Kills, Locks, Partitions, Pool, Postgres, Provider, Rebalances,
+            Twins, Zombies,
         };
         match self {
             Self::KillOne => (Kills, "one process is killed", (0.0, 2.0)),
@@ -145,6 +187,10 @@ impl Fault {
             Self::PostgresStop => (Postgres, "the database stops in order", (1.0, 8.0)),
             Self::PostgresCrash => (Postgres, "the database stops at once", (0.0, 8.0)),
             Self::PostgresReadOnly => (Postgres, "the database takes no writes", (3.0, 8.0)),
+            Self::LostTail => (Scenario::LostTail, "a copy without the last commits takes over", (1.0, 3.0)),
+            Self::DiskFull => (Disk, "the database's disk is full", (3.0, 7.0)),
+            Self::ClockJump => (Clocks, "the clock of a process jumps", (4.0, 8.0)),
+            Self::Twin => (Twins, "a second process takes the name of another", (1.0, 3.0)),
             Self::ConnectionReset => (Connections, "connections to the database are reset", (0.1, 3.0)),
             Self::ConnectionRefused => (Connections, "new connections to the database are refused", (2.0, 6.0)),
             Self::ConnectionBlackhole => (Connections, "connections to the database stand still", (3.0, 9.0)),

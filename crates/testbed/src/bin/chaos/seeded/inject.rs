@@ -1,66 +1,110 @@
-//! From the name of a fault to what is done. Each ends with everything as it was, and the service left to recover.
+//! From the name of a fault to what is done. Each ends with everything as it was, and the services left to recover.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use testbed::Mode;
 use tokio::time::sleep;
 
 use super::{
-    broker, database,
+    abilities::Abilities,
+    broker, clocks, database, disk, failover,
     faults::Fault,
-    fleet::Fleet,
+    fleet::Crews,
     schedule::Step,
-    world::{World, dead_letter_topic, retry_topics},
+    world::{Stop, World, dead_letter_topic, retry_topics},
 };
 
 /// Does one step, the pause before it aside, and ends when it is over. Some leave no process: what is looked at
 /// then is the caller's.
-pub(super) async fn inject(step: &Step, world: &mut World, fleet: &mut Fleet) -> Result<()> {
+pub(super) async fn inject(step: &Step, world: &mut World, crews: &mut Crews, abilities: &Abilities) -> Result<()> {
     let random = &mut StdRng::seed_from_u64(step.seed);
+    match step.kill {
+        Some(after) => {
+            let chooses = &mut StdRng::seed_from_u64(step.seed ^ 1);
+            let kill = async {
+                sleep(after).await;
+                crews.kill_one(chooses).await
+            };
+            // Both to their ends: a fault that is left half-way would last for ever.
+            let (done, killed) = tokio::join!(at_world(step, world, random), kill);
+            done.and(killed)
+        }
+        None if step.fault.leaves_processes_alone() => at_world(step, world, random).await,
+        None => at_processes(step, world, crews, abilities, random).await,
+    }
+}
+
+/// What is done to processes.
+async fn at_processes(
+    step: &Step,
+    world: &mut World,
+    crews: &mut Crews,
+    abilities: &Abilities,
+    random: &mut StdRng,
+) -> Result<()> {
     let lasts = step.lasts;
     match step.fault {
         Fault::KillOne => {
             sleep(lasts).await;
-            fleet.kill_one(random).await
+            crews.kill_one(random).await
         }
         Fault::KillAll => {
             sleep(lasts).await;
-            fleet.kill_all().await
+            crews.kill_all().await
         }
         Fault::KillInOutage if random.random() => {
-            world.broker.stop_immediately().await?;
+            world.stop_broker(Stop::AtOnce).await?;
             sleep(lasts).await;
-            fleet.kill_all().await?;
+            crews.kill_all().await?;
             world.broker.restart().await
         }
         Fault::KillInOutage => {
-            world.postgres.stop_immediately().await?;
+            world.stop_postgres(Stop::AtOnce).await?;
             sleep(lasts).await;
-            fleet.kill_all().await?;
+            crews.kill_all().await?;
             Ok(world.postgres.restart().await?)
         }
-        Fault::Zombie => fleet.suspend_one(random, lasts).await,
+        Fault::Zombie => crews.suspend_one(random, lasts).await,
         Fault::JoinAndLeave => {
-            fleet.join(world).await?;
+            crews.join(world).await?;
             sleep(lasts).await;
-            fleet.stop_youngest().await
+            crews.stop_youngest().await
         }
         Fault::RollingRestart => {
             for _ in 0..2 {
-                fleet.stop_oldest().await?;
+                crews.stop_oldest().await?;
                 sleep(lasts).await;
-                fleet.join(world).await?;
+                crews.join(world).await?;
             }
             Ok(())
         }
+        Fault::ClockJump => {
+            let library = abilities.faketime.as_deref().context("a clock that jumps needs libfaketime")?;
+            clocks::jump(world, &mut crews.billing, library, lasts, random).await
+        }
+        Fault::Twin => {
+            sleep(lasts).await;
+            crews.billing.take_the_name_of_the_oldest(world).await?;
+            crews.ordered.take_the_name_of_the_oldest(world).await
+        }
+        other => unreachable!("{other:?} does nothing to processes"),
+    }
+}
+
+/// What is done to everything else.
+async fn at_world(step: &Step, world: &mut World, random: &mut StdRng) -> Result<()> {
+    let lasts = step.lasts;
+    match step.fault {
         Fault::AddPartition => broker::add_partition(world, lasts).await,
-        Fault::BrokerStop => broker::stop(world, false, lasts).await,
-        Fault::BrokerKill => broker::stop(world, true, lasts).await,
-        Fault::PostgresStop => database::stop(world, false, lasts).await,
-        Fault::PostgresCrash => database::stop(world, true, lasts).await,
+        Fault::BrokerStop => broker::stop(world, Stop::InOrder, lasts).await,
+        Fault::BrokerKill => broker::stop(world, Stop::AtOnce, lasts).await,
+        Fault::PostgresStop => database::stop(world, Stop::InOrder, lasts).await,
+        Fault::PostgresCrash => database::stop(world, Stop::AtOnce, lasts).await,
         Fault::PostgresReadOnly => database::read_only(world, lasts).await,
+        Fault::LostTail => failover::lose_tail(world, lasts).await,
+        Fault::DiskFull => disk::fill(world, lasts).await,
         Fault::ConnectionReset => database::proxy(world, Mode::Reset, lasts).await,
         Fault::ConnectionRefused => database::proxy(world, Mode::Refuse, lasts).await,
         Fault::ConnectionBlackhole => database::proxy(world, Mode::Blackhole, lasts).await,
@@ -81,6 +125,7 @@ pub(super) async fn inject(step: &Step, world: &mut World, fleet: &mut Fleet) ->
             let topics: Vec<_> = retry_topics().take(2).collect();
             broker::refuse(world, &topics, lasts).await
         }
+        other => unreachable!("{other:?} is done to processes"),
     }
 }
 

@@ -10,8 +10,6 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::world::TOPIC;
-
 /// How often some records are written.
 const TICK: Duration = Duration::from_millis(100);
 /// Records on their way at once; while the broker is away they wait.
@@ -71,22 +69,30 @@ pub(super) fn name(sample: &Sample) -> String {
     }
 }
 
+/// Key and payload.
+pub(super) type Record = (Vec<u8>, Option<Vec<u8>>);
+
 /// Writes everything, evenly over the time. Returns where each record was acknowledged.
-pub(super) async fn write(kafka: KafkaClient, samples: Vec<Sample>, over: Duration) -> Result<Vec<(i32, i64)>> {
+pub(super) async fn write(
+    kafka: KafkaClient,
+    topic: &'static str,
+    records: Vec<Record>,
+    over: Duration,
+) -> Result<Vec<(i32, i64)>> {
     let begun = Instant::now();
     let ticks = u32::try_from(over.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX).max(1);
-    let a_tick = samples.len().div_ceil(usize::try_from(ticks)?);
+    let a_tick = records.len().div_ceil(usize::try_from(ticks)?);
     let mut on_their_way = JoinSet::new();
-    let mut written = Vec::with_capacity(samples.len());
-    for (tick, some) in (0..).zip(samples.chunks(a_tick)) {
+    let mut written = Vec::with_capacity(records.len());
+    for (tick, some) in (0..).zip(records.chunks(a_tick)) {
         sleep_until(begun + TICK * tick).await;
-        for sample in some {
-            let acknowledged = kafka.enqueue(TOPIC, &sample.key, sample.payload.as_deref())?;
-            let (kafka, sample) = (kafka.clone(), sample.clone());
+        for record in some {
+            let acknowledged = kafka.enqueue(topic, &record.0, record.1.as_deref())?;
+            let (kafka, record) = (kafka.clone(), record.clone());
             on_their_way.spawn(async move {
                 match acknowledged.await {
                     Ok(place) => Ok(place),
-                    Err(_) => again(&kafka, &sample).await,
+                    Err(_) => again(&kafka, topic, &record).await,
                 }
             });
         }
@@ -103,11 +109,11 @@ pub(super) async fn write(kafka: KafkaClient, samples: Vec<Sample>, over: Durati
 }
 
 /// A producer that has not heard an acknowledgement writes again, and may have written twice.
-async fn again(kafka: &KafkaClient, sample: &Sample) -> Result<(i32, i64)> {
+async fn again(kafka: &KafkaClient, topic: &str, record: &Record) -> Result<(i32, i64)> {
     let mut tries = 0;
     loop {
         sleep(TICK).await;
-        match kafka.enqueue(TOPIC, &sample.key, sample.payload.as_deref())?.await {
+        match kafka.enqueue(topic, &record.0, record.1.as_deref())?.await {
             Ok(place) => return Ok(place),
             Err(error) if tries == 10 => return Err(error.context("the broker took a record in vain ten times")),
             Err(_) => tries += 1,

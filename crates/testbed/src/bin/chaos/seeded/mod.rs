@@ -2,14 +2,22 @@
 //! a load goes through whose every record has its verdict fixed beforehand. Like the kills alone, it judges by what
 //! others have written, never by what the service says of itself.
 
+mod abilities;
+mod auditing;
 mod broker;
+mod clocks;
 mod commits;
 mod database;
+mod disk;
+mod failover;
 mod faults;
 mod fleet;
 mod inject;
 mod judge;
 mod load;
+mod membership;
+mod order;
+mod positions;
 mod progress;
 mod report;
 mod schedule;
@@ -17,38 +25,40 @@ mod settling;
 mod timeline;
 mod world;
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use sandbox::{provider::ProviderSettings, samples::samples};
-use testbed::{
-    clients::{Books, ProviderOptions},
-    wait_until,
-};
+use testbed::{clients::ProviderOptions, wait_until};
 use tokio::time::{Instant, sleep, sleep_until};
 
+pub(crate) use abilities::take_own_mounts;
 pub(crate) use faults::Scenario;
+pub(crate) use membership::Membership;
 
+use abilities::Abilities;
 use faults::Fault;
-use fleet::Fleet;
-use judge::{Judgement, judge};
+use fleet::Crews;
+use judge::Judgement;
 use load::Load;
 use progress::Progress;
-use report::Report;
-use schedule::Step;
-use timeline::Topics;
-use world::{GROUP, World, dead_letter_topic};
+use schedule::{Rank, Step};
+use world::{STEPS_TOPIC, TOPIC, World};
 
 /// How long the next fault waits for the end of the last one.
 const RECOVERY: Duration = Duration::from_secs(25);
+/// The same in a run that is late.
+const SHORT_RECOVERY: Duration = Duration::from_secs(8);
+/// The pause of a run that is late.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
+/// By how much a run may be late and still make the faults that it could do without.
+const LATE: Duration = Duration::from_secs(10);
+/// Numbered events for each hundred orders.
+const STEPS_A_HUNDRED: usize = 16;
 /// How long all may take to be ready once everything is settled.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Orders a minute, if their number is not given.
-const ORDERS_A_MINUTE: f64 = 4_000.0;
+const ORDERS_A_MINUTE: f64 = 10_000.0;
 
 /// What is to be tried.
 #[derive(Debug)]
@@ -56,6 +66,7 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) time: Duration,
     pub(crate) scenario: Scenario,
+    pub(crate) membership: Membership,
     pub(crate) orders: Option<usize>,
     /// The share of charges that meet a fault of the provider, whatever the schedule brings.
     pub(crate) faults: f64,
@@ -75,8 +86,14 @@ pub(crate) enum Ended {
 
 /// Runs the schedule, waits until everything is settled, and audits.
 pub(crate) async fn run(plan: &Plan) -> Ended {
-    let steps = schedule::draw(plan.seed, plan.time, plan.scenario);
-    println!("chaos: seed {}, {:?}, {} faults:", plan.seed, plan.time, steps.len());
+    let abilities = Abilities::find(plan.membership);
+    let faults = match abilities.faults(plan.scenario) {
+        Ok(faults) => faults,
+        Err(error) => return Ended::NotStarted(error),
+    };
+    let steps = schedule::draw(plan.seed, plan.time, plan.scenario, &faults);
+    let (seed, time, membership) = (plan.seed, plan.time, plan.membership.as_str());
+    println!("chaos: seed {seed}, {time:?}, members: {membership}, {} faults:", steps.len());
     steps.iter().for_each(|step| println!("  {step}"));
     let provider = ProviderOptions {
         latency_ms: 3,
@@ -85,12 +102,17 @@ pub(crate) async fn run(plan: &Plan) -> Ended {
         decline_share: 0.0,
         seed: plan.seed,
     };
-    let world = match World::start(&plan.logs, &provider, plan.batch_max).await {
+    let world = match World::start(plan, &provider).await {
         Ok(world) => world,
         Err(error) => return Ended::NotStarted(error),
     };
+    if faults.contains(&Fault::LostTail)
+        && let Err(error) = world.postgres.check_standby()
+    {
+        return Ended::NotStarted(error.into());
+    }
     println!("where everything is:\n{world}");
-    let passed = Run::new(plan, world).until_the_end(&steps).await.unwrap_or_else(|error| {
+    let passed = Run::new(plan, abilities, world).until_the_end(&steps).await.unwrap_or_else(|error| {
         println!("chaos: FAIL (seed {}): {error:?}", plan.seed);
         false
     });
@@ -101,9 +123,10 @@ pub(crate) async fn run(plan: &Plan) -> Ended {
 struct Run<'a> {
     plan: &'a Plan,
     orders: usize,
+    abilities: Abilities,
     load: Load,
     // Before the world, which its processes need until they end.
-    fleet: Fleet,
+    crews: Crews,
     world: World,
     begun: Instant,
     done: BTreeMap<Fault, usize>,
@@ -113,14 +136,15 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(plan: &'a Plan, world: World) -> Self {
+    fn new(plan: &'a Plan, abilities: Abilities, world: World) -> Self {
         let settings = ProviderSettings { fault_share: plan.faults, seed: plan.seed, ..ProviderSettings::default() };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of orders are small")]
         let orders = plan.orders.unwrap_or((plan.time.as_secs_f64() / 60.0 * ORDERS_A_MINUTE) as usize);
         Self {
             orders,
             load: Load::new(samples(orders, plan.seed, &settings)),
-            fleet: Fleet::new(world.logs.clone()),
+            abilities,
+            crews: Crews::new(plan.membership, &world.logs),
             begun: Instant::now(),
             done: BTreeMap::new(),
             judgement: Judgement::default(),
@@ -132,14 +156,24 @@ impl<'a> Run<'a> {
     }
 
     async fn until_the_end(mut self, steps: &[Step]) -> Result<bool> {
-        self.fleet.complete(&self.world).await?;
+        self.crews.complete(&self.world).await?;
         self.begun = Instant::now();
         let expected = self.load.expected();
         let progress = Progress::start(self.world.ledger.clone(), self.world.provider.clone(), expected.0);
-        let samples = self.load.samples.clone();
-        let writing = tokio::spawn(load::write(self.world.kafka.clone(), samples, self.plan.time));
+        let orders =
+            self.load.samples.iter().map(|sample| (sample.key.to_vec(), sample.payload.as_ref().map(|p| p.to_vec())));
+        let numbered = order::steps(self.orders * STEPS_A_HUNDRED / 100, self.plan.seed);
+        let numbered = numbered.into_iter().map(|(key, payload)| (key, Some(payload))).collect();
+        let write =
+            |topic, records| tokio::spawn(load::write(self.world.kafka.clone(), topic, records, self.plan.time));
+        let (writing, writing_numbered) = (write(TOPIC, orders.collect()), write(STEPS_TOPIC, numbered));
         for (reached, step) in steps.iter().enumerate() {
-            self.recovered(step).await?;
+            let late = self.begun.elapsed().saturating_sub(step.at);
+            if step.rank == Rank::Extra && late > LATE {
+                println!("{} left out, the run is {late:.0?} late: {step}", self.clock());
+                continue;
+            }
+            self.recovered(step, late).await?;
             if self.begun.elapsed() > self.plan.time {
                 println!("{} the last {} faults are left out: the time is over", self.clock(), steps.len() - reached);
                 break;
@@ -148,20 +182,22 @@ impl<'a> Run<'a> {
         }
         sleep_until(self.begun + self.plan.time).await;
         let written = writing.await.context("the load panicked")??;
+        writing_numbered.await.context("the load panicked")??;
         println!("{} everything is written, no more faults", self.clock());
-        let pending = settling::until_settled(&self.world, &self.fleet).await?;
+        let pending = settling::until_settled(&self.world, &self.crews.billing).await?;
         if pending > 0 {
-            let said = self.fleet.readiness().await;
+            let said = self.crews.billing.readiness().await;
             self.judgement
                 .add(None, format!("{pending} records were still before the group when patience ended: {said}"));
         }
         drop(progress);
-        self.fleet.until_ready(READY_LIMIT).await;
+        self.crews.billing.until_ready(READY_LIMIT).await;
         let took = self.begun.elapsed();
-        self.fleet.look_for_ended()?;
-        self.fleet.keep_logs()?;
-        self.fleet.stop_all().await?;
+        self.crews.look_for_ended()?;
+        self.crews.keep_logs()?;
+        self.crews.stop_all().await?;
         self.check_commits().await?;
+        self.check_least();
         let passed = self.audit(steps, &written, pending, took).await?;
         if self.plan.keep {
             println!("kept until Ctrl-C:\n{}", self.world);
@@ -173,87 +209,30 @@ impl<'a> Run<'a> {
 
     /// Whether the last fault is over is seen by a new charge: a fault of a service that has not begun again shows
     /// nothing. It may take longer than we wait.
-    async fn recovered(&mut self, step: &Step) -> Result<()> {
-        sleep(step.pause).await;
-        self.fleet.look_for_ended()?;
-        self.fleet.complete(&self.world).await?;
+    async fn recovered(&mut self, step: &Step, late: Duration) -> Result<()> {
+        // A pause is what is left over.
+        let left = step.at.saturating_sub(self.begun.elapsed());
+        sleep(left.max(SHORTEST_PAUSE).min(step.pause)).await;
+        self.crews.look_for_ended()?;
+        self.crews.complete(&self.world).await?;
+        let patience = if late > LATE { SHORT_RECOVERY } else { RECOVERY };
         let before = self.world.ledger.charge_count().await?;
         let more = async || self.world.ledger.charge_count().await.is_ok_and(|now| now > before);
-        if wait_until("a new charge", RECOVERY, more).await.is_err() {
-            println!("{} no new charge in {RECOVERY:?}: {}", self.clock(), self.fleet.readiness().await);
+        if wait_until("a new charge", patience, more).await.is_err() {
+            println!("{} no new charge in {patience:?}: {}", self.clock(), self.crews.billing.readiness().await);
         }
         Ok(())
     }
 
     async fn step(&mut self, step: &Step) -> Result<()> {
-        println!("{} {} ({:.1} s)", self.clock(), step.fault.as_str(), step.lasts.as_secs_f32());
-        inject::inject(step, &mut self.world, &mut self.fleet).await?;
+        println!("{} planned for {step}", self.clock());
+        inject::inject(step, &mut self.world, &mut self.crews, &self.abilities).await?;
         if step.fault.leaves_nobody() {
             self.check_commits().await?;
         }
         *self.done.entry(step.fault).or_default() += 1;
-        self.fleet.look_for_ended()?;
-        self.fleet.complete(&self.world).await
-    }
-
-    /// With no process alive.
-    async fn check_commits(&mut self) -> Result<()> {
-        let passed = commits::check(&self.world, &self.load).await?;
-        self.checks += 1;
-        self.commits_without_verdict += passed.len();
-        for passed in passed {
-            self.judgement.add(passed.subject, format!("commit without verdict: {}", passed.what));
-        }
-        Ok(())
-    }
-
-    async fn audit(&mut self, steps: &[Step], written: &[(i32, i64)], pending: i64, took: Duration) -> Result<bool> {
-        let world = &self.world;
-        let provider = world.provider.summary().await?;
-        let books = Books {
-            provider: world.provider.all_charges().await?,
-            key_reuses: provider.key_reuses,
-            ledger: world.ledger.charges().await?,
-            claims: world.ledger.claims(GROUP).await?,
-            dead_letters: world.kafka.read_all(&dead_letter_topic()).await?,
-        };
-        let topics = Topics::read(world).await?;
-        let Judgement { findings, lost, charged_twice, applied, dead_lettered } = judge(&self.load, &books);
-        let mut judgement = Judgement { findings: Vec::new(), lost, charged_twice, applied, dead_lettered };
-        judgement.findings.append(&mut self.judgement.findings);
-        judgement.findings.extend(findings);
-        let there: HashSet<_> = topics.source().iter().map(|record| (record.partition, record.offset)).collect();
-        for (partition, offset) in written.iter().filter(|place| !there.contains(place)) {
-            judgement.add(None, format!("the broker acknowledged {partition}/{offset} of the source and lost it"));
-        }
-        for finding in &self.fleet.findings {
-            judgement.add(None, finding.clone());
-        }
-        let report = Report {
-            plan: self.plan,
-            steps,
-            done: &self.done,
-            seconds: took.as_secs_f64(),
-            orders: self.orders,
-            records: written.len(),
-            expected: self.load.expected(),
-            judgement: &judgement,
-            pending,
-            rebalances: world.rebalances()?,
-            checks: self.checks,
-            commits_without_verdict: self.commits_without_verdict,
-            provider: &provider,
-            complaints: world.complaints()?,
-            tiers: topics.tiers().collect(),
-        };
-        report.print();
-        if let Some(path) = &self.plan.json {
-            let text = format!("{:#}\n", report.to_json());
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        let concerned = report::concerned(&judgement.findings);
-        let timelines = concerned.into_iter().map(|of| timeline::of(of, &self.load, &topics, &books, &world.logs));
-        Ok(report.verdict(&timelines.collect::<Result<Vec<_>>>()?))
+        self.crews.look_for_ended()?;
+        self.crews.complete(&self.world).await
     }
 
     fn clock(&self) -> String {

@@ -7,9 +7,12 @@ use testbed::clients::ProviderSummary;
 
 use super::{
     Plan,
+    failover::LostTails,
     faults::{Fault, Scenario},
     judge::{Finding, Judgement},
+    order::Order,
     schedule::Step,
+    world::Stops,
 };
 
 /// Findings that are printed.
@@ -26,6 +29,11 @@ pub(super) struct Report<'a> {
     pub(super) expected: (usize, usize),
     pub(super) judgement: &'a Judgement,
     pub(super) pending: i64,
+    /// Processes of the service that charges, and of the one that journals.
+    pub(super) killed: (usize, usize),
+    pub(super) stops: Stops,
+    pub(super) lost_tails: &'a LostTails,
+    pub(super) order: &'a Order,
     pub(super) rebalances: usize,
     pub(super) checks: usize,
     pub(super) commits_without_verdict: usize,
@@ -41,18 +49,12 @@ impl Report<'_> {
         self.done.iter().filter(|(fault, _)| of(**fault)).map(|(_, times)| times).sum()
     }
 
-    fn kills(&self) -> usize {
-        // Two processes at once.
-        self.times(|fault| fault == Fault::KillOne) + 2 * self.times(Fault::leaves_nobody)
-    }
-
-    fn broker_interruptions(&self) -> usize {
-        self.times(|fault| matches!(fault.scenario(), Scenario::Broker | Scenario::Copies))
-    }
-
-    fn postgres_interruptions(&self) -> usize {
-        use Scenario::{Connections, Locks, Pool, Postgres};
-        self.times(|fault| matches!(fault.scenario(), Postgres | Connections | Locks | Pool))
+    /// Faults of the database, and of the way to it, that did not stop it.
+    fn other_postgres_faults(&self) -> usize {
+        use Scenario::{Connections, Disk, Locks, Pool};
+        self.times(|fault| {
+            fault == Fault::PostgresReadOnly || matches!(fault.scenario(), Connections | Disk | Locks | Pool)
+        })
     }
 
     fn provider_faults(&self) -> u64 {
@@ -66,12 +68,21 @@ impl Report<'_> {
         let rows = [
             ("records produced", format!("{} of {} orders", self.records, self.orders)),
             ("duration", format!("{:.1} s, the last retries included", self.seconds)),
-            ("kills (SIGKILL)", self.kills().to_string()),
+            ("kills (SIGKILL)", format!("{}, and {} of the second service", self.killed.0, self.killed.1)),
             ("rebalances", self.rebalances.to_string()),
-            ("broker interruptions", self.broker_interruptions().to_string()),
+            ("broker interruptions", format!("{} stops", self.stops.broker)),
             (
                 "postgres interruptions",
-                format!("{} (its log: {})", self.postgres_interruptions(), complaints.join(", ")),
+                format!(
+                    "{} stops and {} others (its log: {})",
+                    self.stops.postgres,
+                    self.other_postgres_faults(),
+                    complaints.join(", ")
+                ),
+            ),
+            (
+                "lost with a database",
+                format!("{} confirmed claims, {} times", self.lost_tails.claims, self.lost_tails.times),
             ),
             (
                 "provider faults",
@@ -91,6 +102,16 @@ impl Report<'_> {
                 "commits without a verdict",
                 format!("{}, in {} checks with no process alive", self.commits_without_verdict, self.checks),
             ),
+            (
+                "key order violations",
+                format!(
+                    "{} in {} keys with {} events in all; {} other keys lost effects with a database",
+                    self.order.violations.len(),
+                    self.order.keys - self.order.made_again,
+                    self.order.steps,
+                    self.order.made_again
+                ),
+            ),
             ("pending", self.pending.to_string()),
         ];
         println!();
@@ -109,10 +130,15 @@ impl Report<'_> {
             "seconds": self.seconds,
             "orders": self.orders,
             "records_produced": self.records,
-            "kills": self.kills(),
+            "membership": self.plan.membership.as_str(),
+            "kills": self.killed.0,
+            "kills_of_second_service": self.killed.1,
             "rebalances": self.rebalances,
-            "broker_interruptions": self.broker_interruptions(),
-            "postgres_interruptions": self.postgres_interruptions(),
+            "broker_interruptions": self.stops.broker,
+            "postgres_interruptions": self.stops.postgres,
+            "postgres_faults_without_a_stop": self.other_postgres_faults(),
+            "databases_that_lost_a_tail": self.lost_tails.times,
+            "claims_lost_with_a_database": self.lost_tails.claims,
             "postgres_log": self.complaints,
             "provider_faults": self.provider_faults(),
             "provider": {
@@ -126,8 +152,12 @@ impl Report<'_> {
             },
             "lost": self.judgement.lost,
             "charged_twice": self.judgement.charged_twice,
-            // Every order has one event that counts, so there is no order of effects within a key to be checked.
-            "key_orders_checked": 0,
+            "key_orders_checked": self.order.keys - self.order.made_again,
+            "key_orders_made_again_after_a_lost_tail": self.order.made_again,
+            "key_order_events": self.order.steps,
+            "key_order_violations": self.order.violations.len(),
+            "key_order_events_lost": self.order.lost,
+            "key_order_events_doubled": self.order.doubled,
             "commits_checked": self.checks,
             "commits_without_verdict": self.commits_without_verdict,
             "applied": self.judgement.applied,

@@ -1,24 +1,40 @@
-//! The components of a seeded run: a broker, a durable database behind a proxy, a provider in a process of its own. What
-//! is done to them is not known here.
+//! The components of a seeded run: a broker, a durable database behind a proxy, a provider in a process of its own. Why
+//! something is done to them is not known here.
 
 use std::{
     collections::BTreeMap,
     fmt::{self, Display},
     fs,
-    path::{Path, PathBuf},
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
-use sqlx::{Connection, PgConnection};
+use core_order::EventId;
+use infra_postgres::{PartitionPlan, PgSettings, migrate_delivery};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use tempfile::TempDir;
 use testbed::{
     KafkaOptions, LocalKafka, PostgresOptions, PrivatePostgres, Proxy,
     clients::{KafkaClient, Ledger, ProviderOptions, ProviderProcess, run_to_end},
 };
 
+use super::{Plan, failover::LostTails, order::Journals, positions};
+
 pub(super) const TOPIC: &str = "orders";
 pub(super) const GROUP: &str = "billing-order-confirmed";
+/// What the service `ordered` consumes, as which group, in how many partitions.
+pub(super) const STEPS_TOPIC: &str = "steps";
+pub(super) const STEPS_GROUP: &str = "steps-journal";
+const STEPS_PARTITIONS: i32 = 4;
+/// Its database, on the same server.
+pub(super) const STEPS_DATABASE: &str = "ordered";
+/// Its tables: what was recorded within units, and what was performed outside of them.
+const STEPS_TABLES: &str = "create table journal (place bigint generated always as identity primary key, \
+                            key text not null, number int not null); \
+                            create table performed (like journal including all)";
 /// At the beginning.
 pub(super) const PARTITIONS: i32 = 6;
 /// The retry tiers. More, and longer in all, than the faults of the provider and a stop of half a minute can use up, so
@@ -27,7 +43,7 @@ pub(super) const TIERS: [&str; 6] = ["1s", "3s", "10s", "20s", "30s", "40s"];
 /// The service's role in the database.
 pub(super) const ROLE: &str = "billing";
 /// How many sessions the database has for everybody.
-pub(super) const SESSIONS: usize = 64;
+pub(super) const SESSIONS: usize = 96;
 /// How long the schema may take.
 const MIGRATE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -39,48 +55,87 @@ pub(super) struct World {
     pub(super) proxy: Proxy,
     pub(super) logs: PathBuf,
     pub(super) variables: Vec<(&'static str, String)>,
+    pub(super) ordered_variables: Vec<(&'static str, String)>,
+    /// For files of the faults, which every account may enter.
+    pub(super) scratch: TempDir,
+    /// How often the broker and the database were stopped.
+    pub(super) stops: Stops,
+    /// What was lost with databases.
+    pub(super) lost_tails: LostTails,
+    /// To the same server as the other one, and never disturbed: for those who look on.
+    onlookers: Proxy,
+    /// The logs of databases that were replaced.
+    old_logs: String,
     pub(super) broker: LocalKafka,
     pub(super) postgres: PrivatePostgres,
 }
 
+/// How often a component was stopped, in order or as in a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Stops {
+    pub(super) broker: usize,
+    pub(super) postgres: usize,
+}
+
+/// How something stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    InOrder,
+    AtOnce,
+}
+
 impl World {
-    pub(super) async fn start(logs: &Path, provider: &ProviderOptions, batch_max: u32) -> Result<Self> {
+    pub(super) async fn start(plan: &Plan, provider: &ProviderOptions) -> Result<Self> {
+        let logs = plan.logs.as_path();
         if logs.exists() {
             fs::remove_dir_all(logs).with_context(|| format!("cannot empty {}", logs.display()))?;
         }
         fs::create_dir_all(logs).with_context(|| format!("cannot create {}", logs.display()))?;
         let settings = BTreeMap::from([("max_connections".to_owned(), SESSIONS.to_string())]);
         let (broker, postgres, provider) = tokio::try_join!(
-            LocalKafka::start(KafkaOptions::default()),
+            LocalKafka::start(KafkaOptions {
+                properties: plan.membership.broker_properties(),
+                ..KafkaOptions::default()
+            }),
             PrivatePostgres::start(PostgresOptions { settings, ..PostgresOptions::default() }),
             ProviderProcess::start(provider),
         )?;
         let kafka = KafkaClient::new(broker.brokers())?;
         kafka.create_topic(TOPIC, PARTITIONS, &[]).await?;
+        kafka.create_topic(STEPS_TOPIC, STEPS_PARTITIONS, &[]).await?;
         // A role that is no superuser: connections are kept free for those.
         let password = format!("{:032x}", rand::random::<u128>());
         let mut admin = PgConnection::connect(&postgres.url("postgres")).await?;
-        for statement in
-            [format!("create role {ROLE} login password '{password}'"), format!("create database {ROLE} owner {ROLE}")]
-        {
-            sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut admin).await?;
+        for statement in [
+            format!("create role {ROLE} login password '{password}'"),
+            format!("create database {ROLE} owner {ROLE}"),
+            format!("create database {STEPS_DATABASE} owner {ROLE}"),
+        ] {
+            sqlx::query(AssertSqlSafe(statement)).execute(&mut admin).await?;
         }
         admin.close().await?;
-        let proxy = Proxy::start(([127, 0, 0, 1], postgres.port()).into()).await?;
-        let database = format!("postgres://{ROLE}:{password}@{}/{ROLE}", proxy.addr());
+        let server = ([127, 0, 0, 1], postgres.port()).into();
+        let (proxy, onlookers) = tokio::try_join!(Proxy::start(server), Proxy::start(server))?;
+        let url = |database: &str| format!("postgres://{ROLE}:{password}@{}/{database}", proxy.addr());
+        let (database, steps_database) = (url(ROLE), url(STEPS_DATABASE));
         let migrated = run_to_end(&["migrate"], &[("DATABASE_URL", &database)], MIGRATE_LIMIT).await?;
         ensure!(migrated.status.success(), "no schema: {}", String::from_utf8_lossy(&migrated.stderr));
-        let variables = vec![
+        let settings = PgSettings { max_connections: 2, ..PgSettings::new(steps_database.as_str()) };
+        let pool = infra_postgres::connect(&settings).await?;
+        migrate_delivery(&pool, PartitionPlan::default(), EventId::generate().made_at()).await?;
+        pool.execute(sqlx::raw_sql(STEPS_TABLES)).await?;
+        pool.close().await;
+        // A killed member is noticed after its session only.
+        let both = [
             ("KAFKA_BROKERS", broker.brokers()),
+            ("KAFKA_SESSION_TIMEOUT", "4s".to_owned()),
+            ("DRAIN_LIMIT", "3s".to_owned()),
+        ];
+        let of_billing = [
             ("KAFKA_TOPIC", TOPIC.to_owned()),
             ("KAFKA_GROUP", GROUP.to_owned()),
-            // A killed member is noticed after its session only.
-            ("KAFKA_SESSION_TIMEOUT", "4s".to_owned()),
-            // New partitions are found soon; librdkafka would take five minutes.
-            ("KAFKA_PROPERTIES", "topic.metadata.refresh.interval.ms=2000".to_owned()),
-            ("DRAIN_LIMIT", "3s".to_owned()),
             ("RETRY_TIERS", TIERS.join(",")),
-            ("BATCH_MAX", batch_max.to_string()),
+            ("BATCH_MAX", plan.batch_max.to_string()),
             ("DATABASE_URL", database),
             ("DATABASE_CONNECTIONS", "10".to_owned()),
             ("PAYMENT_URL", provider.url().to_owned()),
@@ -88,9 +143,63 @@ impl World {
             // For the timelines of events.
             ("LOG", "info,core_delivery=debug,sqlx::postgres::notice=warn".to_owned()),
         ];
-        let ledger = Ledger::connect(&postgres.url(ROLE)).await?;
-        let provider = Arc::new(provider);
-        Ok(Self { kafka, ledger, provider, proxy, logs: logs.to_owned(), variables, broker, postgres })
+        let of_ordered = [
+            ("KAFKA_TOPIC", STEPS_TOPIC.to_owned()),
+            ("KAFKA_GROUP", STEPS_GROUP.to_owned()),
+            ("BATCH_MAX", plan.batch_max.to_string()),
+            ("DATABASE_URL", steps_database),
+        ];
+        let variables: Vec<_> = both.iter().cloned().chain(of_billing).collect();
+        positions::begin(&kafka, &variables).await?;
+        let ordered_variables = both.iter().cloned().chain(of_ordered).collect();
+        let mut scratch = tempfile::Builder::new();
+        scratch.prefix("chaos.").permissions(fs::Permissions::from_mode(0o755));
+        let scratch = scratch.tempdir_in("/tmp").context("cannot create a folder under /tmp")?;
+        let ledger = Ledger::connect(&past(&onlookers, &postgres)).await?;
+        Ok(Self {
+            kafka,
+            ledger,
+            provider: Arc::new(provider),
+            proxy,
+            logs: logs.to_owned(),
+            variables,
+            ordered_variables,
+            scratch,
+            stops: Stops::default(),
+            lost_tails: LostTails::default(),
+            onlookers,
+            old_logs: String::new(),
+            broker,
+            postgres,
+        })
+    }
+
+    /// Stops the broker.
+    pub(super) async fn stop_broker(&mut self, stop: Stop) -> Result<()> {
+        self.stops.broker += 1;
+        match stop {
+            Stop::InOrder => self.broker.stop().await,
+            Stop::AtOnce => self.broker.stop_immediately().await,
+        }
+    }
+
+    /// Stops the database.
+    pub(super) async fn stop_postgres(&mut self, stop: Stop) -> Result<()> {
+        self.stops.postgres += 1;
+        match stop {
+            Stop::InOrder => Ok(self.postgres.stop().await?),
+            Stop::AtOnce => Ok(self.postgres.stop_immediately().await?),
+        }
+    }
+
+    /// Another server takes the place of the database, for everybody. Returns the one that it was.
+    pub(super) fn replace_postgres(&mut self, by: PrivatePostgres) -> Result<PrivatePostgres> {
+        let server = ([127, 0, 0, 1], by.port()).into();
+        let old = std::mem::replace(&mut self.postgres, by);
+        self.old_logs += &log_of(&old)?;
+        self.proxy.lead_to(server);
+        self.onlookers.lead_to(server);
+        Ok(old)
     }
 
     /// A session of the superuser, past the proxy.
@@ -104,7 +213,21 @@ impl World {
         for topic in retry_topics() {
             lag += self.kafka.lag(GROUP, &topic).await?;
         }
-        Ok(lag)
+        Ok(lag + self.kafka.lag(STEPS_GROUP, STEPS_TOPIC).await?)
+    }
+
+    /// What was recorded and performed, and the topic that it was to be in the order of.
+    pub(super) async fn journals(&self) -> Result<Journals> {
+        let mut session = PgConnection::connect(&self.postgres.url(STEPS_DATABASE)).await?;
+        let recorded = sqlx::query_as("select key, number from journal order by place").fetch_all(&mut session).await?;
+        let performed = sqlx::query_as("select key, number from performed order by place").fetch_all(&mut session);
+        let performed = performed.await?;
+        Ok(Journals {
+            topic: self.kafka.read_all(STEPS_TOPIC).await?,
+            recorded,
+            performed,
+            made_again: self.lost_tails.keys.clone(),
+        })
     }
 
     /// How often the group was balanced anew, as the broker tells.
@@ -116,16 +239,27 @@ impl World {
 
     /// What the database complained of, and how often: the faults that reached it.
     pub(super) fn complaints(&self) -> Result<BTreeMap<&'static str, usize>> {
-        let log = self.postgres.folder().join("log");
-        let log = fs::read(&log).with_context(|| format!("cannot read {}", log.display()))?;
-        let log = String::from_utf8_lossy(&log);
+        let log = self.old_logs.clone() + &log_of(&self.postgres)?;
         let counted = COMPLAINTS.iter().map(|complaint| (*complaint, log.matches(complaint).count()));
         Ok(counted.filter(|(_, times)| *times > 0).collect())
     }
 }
 
+/// What the server has logged.
+fn log_of(postgres: &PrivatePostgres) -> Result<String> {
+    let log = postgres.folder().join("log");
+    let log = fs::read(&log).with_context(|| format!("cannot read {}", log.display()))?;
+    Ok(String::from_utf8_lossy(&log).into_owned())
+}
+
+/// The superuser's URL of the ledger's database, by the onlookers' way.
+fn past(onlookers: &Proxy, postgres: &PrivatePostgres) -> String {
+    postgres.url(ROLE).replace(&format!(":{}/", postgres.port()), &format!(":{}/", onlookers.addr().port()))
+}
+
 /// Words of the database's log.
-const COMPLAINTS: [&str; 8] = [
+const COMPLAINTS: [&str; 9] = [
+    "No space left on device",
     "deadlock detected",
     "canceling statement due to lock timeout",
     "canceling statement due to statement timeout",

@@ -1,4 +1,5 @@
-//! `CRASH_AT`: the process ends itself at a named point, as a crash would. For tests only, and in no build without the
+//! `CRASH_AT`: the process ends itself at a named point, as a crash would. `CRASH_BEFORE_CHARGE`, `CRASH_AFTER_CHARGE`: it
+//! does so for each order of such an id, as an event does that kills whoever handles it. For tests only, and in no build without the
 //! feature `crash-points`. Where the points are is the business of whoever reaches them.
 
 use std::env;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use core_delivery::crash::{self, CrashPoint, Then};
+use core_order::OrderId;
 
 /// Points separated by commas, each with the number of the hit that counts: `before_commit` or `before_commit:2`.
 const VARIABLE: &str = "CRASH_AT";
@@ -18,6 +20,28 @@ const ON_ITS_WAY: Duration = Duration::from_millis(20);
 /// In this time whatever does not wait for what is held has gone far ahead: positions are stored and offsets committed
 /// several times.
 const HELD: Duration = Duration::from_secs(1);
+
+/// On which side of its charge an order kills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// `CRASH_BEFORE_CHARGE`: nothing was sent.
+    BeforeTheCharge,
+    /// `CRASH_AFTER_CHARGE`: the provider has answered.
+    AfterTheCharge,
+}
+
+/// Ends the process if the order is one that kills at this moment: the variable has their ids, separated by commas.
+pub fn at_order(moment: Moment, order: &OrderId) {
+    let variable = match moment {
+        Moment::BeforeTheCharge => "CRASH_BEFORE_CHARGE",
+        Moment::AfterTheCharge => "CRASH_AFTER_CHARGE",
+    };
+    let named = env::var(variable).unwrap_or_default();
+    if named.split(',').any(|named| named == order.to_string()) {
+        eprintln!("{variable}: the process ends here, for order {order}");
+        std::process::abort();
+    }
+}
 
 /// Where the process is to end.
 #[derive(Debug)]

@@ -170,6 +170,24 @@ pub fn conclude(question: Question, answer: LookUp) -> Conclusion {
     }
 }
 
+/// What the look-up means for an event of which everybody died who charged it: nobody charges it any more.
+///
+/// | charged | pending | failed | not found | not offered |
+/// |---|---|---|---|---|
+/// | charged | in doubt | declined | in doubt | in doubt |
+///
+/// Not found is no proof: the last call may still be under way, and nobody is left who would hear its answer.
+pub fn after_deaths(answer: LookUp) -> Conclusion {
+    let in_doubt = |text| refuse(Refusal::new(ErrorClass::IN_DOUBT, text));
+    match answer {
+        LookUp::Charged(receipt) => Conclusion::Charged(receipt),
+        LookUp::Failed { reason } => declined(reason),
+        LookUp::Pending => in_doubt(STILL_PENDING),
+        LookUp::NotFound => in_doubt("the look-up finds no charge, but the last call may still have been under way"),
+        LookUp::NotOffered => in_doubt("the provider offers no look-up, and may have charged it before a process died"),
+    }
+}
+
 /// What follows from a look-up that failed, after the charge that led to it, if one was sent. It moved nothing, but
 /// that charge may have.
 pub fn look_up_failed(error: GatewayError, after: Option<Question>) -> HandlerError {

@@ -13,8 +13,8 @@ use core_order::{
 
 use crate::conflicts::{Conclusion as ByTime, Conflicts};
 use crate::doubt::{
-    Conclusion, KeyMemory, Next, Opening, Question, after_charge, asks_first, before_charge, conclude, look_up_failed,
-    unknown_outcome,
+    Conclusion, KeyMemory, Next, Opening, Question, after_charge, after_deaths, asks_first, before_charge, conclude,
+    look_up_failed, unknown_outcome,
 };
 use crate::one_call::OneCall;
 
@@ -52,7 +52,12 @@ impl<G: PaymentGateway> ChargeOrders<G> {
                 return self.end(order, conclusion);
             }
         }
-        let error = match self.gateway.charge(order).await {
+        #[cfg(feature = "crash-points")]
+        crate::crash::at_order(crate::crash::Moment::BeforeTheCharge, order.event().order_id());
+        let charged = self.gateway.charge(order).await;
+        #[cfg(feature = "crash-points")]
+        crate::crash::at_order(crate::crash::Moment::AfterTheCharge, order.event().order_id());
+        let error = match charged {
             Ok(receipt) => return Ok(receipt),
             Err(error) => error,
         };
@@ -126,6 +131,14 @@ impl<G: PaymentGateway, U: BillingTx> EventHandler<OrderConfirmed, U> for Charge
                 self.ask(order, Question::Refused(refusal)).await
             }
             Settled { result, .. } => result,
+        }
+    }
+
+    /// An order whose charge killed the process may have been charged before: the provider is asked, and nothing is sent.
+    async fn inquire(&self, order: &Claimed<OrderConfirmed>) -> Result<ChargeReceipt, HandlerError> {
+        match self.gateway.look_up(order).await {
+            Ok(answer) => self.end(order, after_deaths(answer)),
+            Err(error) => Err(look_up_failed(error, None)),
         }
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Error, bail};
 use async_trait::async_trait;
 use core_delivery::claim::{Claim, ConsumerGroup, DedupKey};
 use core_delivery::event::UnixMillis;
-use core_delivery::ports::{PositionStep, StoredPosition};
+use core_delivery::ports::{LaneLog, LaneMark, MarkAnswer, Owner, PositionStep, StoredPosition};
 use core_delivery::record::LaneId;
 use core_order::{
     BillingTx, CompletedCharge, Currency, EventId, Reservation, ReservationAnswer, StoreError, UnitOfWork,
@@ -64,6 +64,14 @@ impl UnitOfWorkFactory for BillingStore {
 
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
         self.0.positions(group, lane).await
+    }
+
+    async fn mark(&self, lane: &LaneLog) -> Result<Option<LaneMark>, StoreError> {
+        self.0.mark(lane).await
+    }
+
+    async fn set_mark(&self, lane: &LaneLog, from: Option<Owner>, to: &LaneMark) -> Result<MarkAnswer, StoreError> {
+        self.0.set_mark(lane, from, to).await
     }
 }
 

@@ -85,6 +85,8 @@ pub struct History {
     pub attempts: u32,
     /// A try ended without a known outcome: the effect may have happened.
     pub in_doubt: bool,
+    /// Every process died that ran it alone: it is inquired after, not performed.
+    pub struck_out: bool,
 }
 
 impl<E> Claimed<E> {

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Read in this order: [`connect`](connect()) (what a session is held to), `errors` (what an error means), `unit`
-//! `claims` and [`positions`] (the transaction and its statements), `partitions`, `migrate`,
+//! `claims` and [`positions`] (the transaction and its statements), `marks`, `partitions`, `migrate`,
 //! `expiry` (how claims end), `import` (how they came).
 
 mod connect;
@@ -24,6 +24,7 @@ mod errors;
 mod unit;
 
 mod claims;
+mod marks;
 mod migrate;
 mod partitions;
 pub mod positions;

@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use core_delivery::claim::{Claim, ConsumerGroup, DedupKey};
 use core_delivery::crash::{self, CrashPoint};
 use core_delivery::event::UnixMillis;
-use core_delivery::ports::{PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory};
+use core_delivery::ports::{
+    LaneLog, LaneMark, MarkAnswer, Owner, PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory,
+};
 use core_delivery::record::{Committable, LaneId};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::runtime::Handle;
@@ -16,6 +18,7 @@ use crate::claims;
 use crate::clock;
 use crate::connect::within;
 use crate::errors::{StoreErrorClass, class_of, commit_error, is_missing_partition, store_error};
+use crate::marks;
 use crate::partitions::{PartitionDay, ensure_within};
 use crate::positions::{self, Step};
 
@@ -95,6 +98,16 @@ impl UnitOfWorkFactory for PgStore {
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
         let answer = within(self.limits.statement, positions::of_lane(&self.units, group, lane)).await;
         answer.map_err(|error| store_error(&format!("read the positions of {lane}"), error))
+    }
+
+    async fn mark(&self, lane: &LaneLog) -> Result<Option<LaneMark>, StoreError> {
+        let answer = within(self.limits.statement, marks::read(&self.units, lane)).await;
+        answer.map_err(|error| store_error(&format!("read the mark of {}", lane.lane), error))
+    }
+
+    async fn set_mark(&self, lane: &LaneLog, from: Option<Owner>, to: &LaneMark) -> Result<MarkAnswer, StoreError> {
+        let answer = within(self.limits.statement, marks::write(&self.units, lane, from, to)).await;
+        answer.map_err(|error| store_error(&format!("mark {}", lane.lane), error))
     }
 }
 

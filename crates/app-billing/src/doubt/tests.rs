@@ -85,6 +85,13 @@ fn the_answer_before_a_charge_allows_it_or_ends_the_try() {
 }
 
 #[test]
+fn after_deaths_nothing_but_a_clear_answer_settles_an_order() {
+    for (answer, expected) in answers().into_iter().zip(["charged", "in_doubt", "declined!", "in_doubt", "in_doubt"]) {
+        assert_eq!(word(&after_deaths(answer.clone())), expected, "{answer:?}");
+    }
+}
+
+#[test]
 fn a_look_up_that_fails_leaves_what_was_known() {
     let transient =
         |retry_after| GatewayError::Transient { reason: "503".to_owned(), retry_after, effect: Effect::None };

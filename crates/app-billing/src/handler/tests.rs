@@ -322,6 +322,22 @@ async fn a_second_delivery_joins_the_call_that_runs() {
     assert_eq!(word(&perform(&handler, &order).await), "declined", "a try after the end is a try of its own");
 }
 
+#[tokio::test]
+async fn an_order_whose_charge_kills_is_asked_about_and_never_sent() {
+    for (answer, expected) in [
+        (Ok(LookUp::Charged(receipt("old"))), "charged old"),
+        (Ok(LookUp::NotFound), "in_doubt"),
+        (Err(failed(503)), "transient"),
+    ] {
+        let order = IN_DOUBT.order();
+        let gateway = Scripted { answers: Mutex::new([answer].into()), ..Scripted::default() };
+        let handler = IN_DOUBT.handler(gateway, &order);
+        let came_of_it = EventHandler::<OrderConfirmed, NoLedger>::inquire(&handler, &order).await;
+        assert_eq!(word(&came_of_it), expected);
+        assert_eq!(*handler.gateway.asked.lock().unwrap(), [format!("look up {}", order.event().id())]);
+    }
+}
+
 /// The delivery that makes the call knows of no doubt, and so does not ask; the one that joins it does.
 #[tokio::test]
 async fn a_delivery_in_doubt_asks_about_the_refusal_of_a_call_that_it_joins() {

@@ -2,6 +2,7 @@
 //! killed in that instant; it is looked at while it is dead, started again, and audited. Only whole processes are
 //! started, and what they did is read past them.
 
+mod deadly;
 mod look;
 mod matrix;
 mod page;

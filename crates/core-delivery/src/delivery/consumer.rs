@@ -7,12 +7,14 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_lock::RwLock;
 use futures::channel::mpsc;
 use futures::future::FutureExt;
 use futures::stream::StreamExt;
 use futures::{pin_mut, select_biased};
+use uuid::Uuid;
 
-use crate::event::Event;
+use crate::event::{Event, EventId};
 use crate::ports::{
     Arrival, EventDecoder, EventHandler, Publisher, RecordStream, Runtime, StreamControl, StreamError, StreamEvent,
     UnitOfWorkFactory, panic_text,
@@ -74,6 +76,10 @@ pub(super) struct Pipeline<E, F, H> {
     pub(super) control: Arc<dyn StreamControl>,
     pub(super) health: Health,
     pub(super) metrics: DeliveryMetrics,
+    /// This run of the process, which owns its lanes.
+    pub(super) process: Uuid,
+    /// Shared by units, and held alone by what must run alone to be accused of a death.
+    pub(super) company: Arc<RwLock<()>>,
     storm: Mutex<StormGuard>,
 }
 
@@ -145,6 +151,8 @@ where
                 control,
                 health: self.health,
                 metrics: DeliveryMetrics::new(&self.settings.topology.group),
+                process: EventId::generate().as_uuid(),
+                company: Arc::default(),
                 storm: Mutex::new(StormGuard::new(self.settings.storm)),
                 settings: self.settings,
             }),

@@ -115,6 +115,36 @@ impl<E: Event> Lane<E> {
         self.judge(ticket, record, decoded, now)
     }
 
+    /// A record was delivered and is not looked at yet: [`Self::judge`] comes later.
+    pub fn hold(&mut self, record: &Record) -> Ticket {
+        self.watermark.deliver(record.offset, record.weight())
+    }
+
+    /// When a record that is not looked at yet may be tried.
+    pub fn due_of(&self, record: &Record, now: UnixMillis) -> Option<UnixMillis> {
+        match self.stage {
+            Stage::Source => None,
+            Stage::Tier(_) => Some(self.journey(record).due_in_tier(record, self.tier_delay, now)),
+        }
+    }
+
+    /// The event of a waiting delivery, which is not to be performed any more.
+    pub fn strike_out(&mut self, ticket: Ticket) -> Option<EventId> {
+        let delivery = self.waiting.iter_mut().find(|delivery| delivery.ticket == ticket)?;
+        delivery.history = History { in_doubt: true, struck_out: true, ..delivery.history };
+        Some(delivery.event.id())
+    }
+
+    /// Whether something waits for a unit.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether the record has its verdict.
+    pub fn is_settled(&self, ticket: Ticket) -> bool {
+        self.watermark.is_settled(ticket)
+    }
+
     /// What becomes of a record that was delivered; asked again when the clock by which it was judged was wrong.
     pub fn judge(&mut self, ticket: Ticket, record: Record, decoded: Decoded<E>, now: UnixMillis) -> Admitted {
         if record.unreadable_headers > 0 {
@@ -139,7 +169,7 @@ impl<E: Event> Lane<E> {
             Stage::Tier(_) => {
                 let journey = self.journey(&record);
                 let due = journey.due_in_tier(&record, self.tier_delay, now);
-                (Some(due), History { attempts: journey.attempts, in_doubt: journey.in_doubt })
+                (Some(due), History { attempts: journey.attempts, in_doubt: journey.in_doubt, struck_out: false })
             }
         };
         self.put_back(Delivery { ticket, record, event: Arc::new(event), history, due });

@@ -1,6 +1,7 @@
 //! Drives one assignment of one lane: feeds the machine, runs its units one after the other, sends its copies and
 //! reports its progress. All decisions are the machine's and the batch's.
 
+mod searching;
 mod stored;
 mod units;
 
@@ -23,13 +24,16 @@ use super::batch::{BatchReport, Unrecorded};
 use super::clock::until_clocks_agree;
 use super::consumer::Pipeline;
 use super::courier;
+use super::health::Place;
 use super::lane::{Admitted, Delivery, Lane};
+use super::lane_mark::{Marker, release};
 use super::lane_start::{start_lane, tell};
 use super::perform::Performed;
 use super::routing::dispatch;
 use super::start::Alarm;
 use super::verdict::{Failure, Verdict};
 use super::watermark::{Settled, Ticket};
+use searching::{Searching, Turn};
 
 /// How long settled records may wait for a unit that stores their position along with something else.
 const STORE_INTERVAL: Duration = Duration::from_millis(200);
@@ -96,6 +100,10 @@ where
     interruptions: u32,
     probes: usize,
     draining: bool,
+    /// The lane's mark in the store, once it is taken.
+    marker: Option<Marker>,
+    /// Something killed an owner of the lane, and is looked for.
+    searching: Option<Searching>,
 }
 
 /// What the store held when the lane looked, and what the lane had left there when it asked.
@@ -121,6 +129,7 @@ enum Wake<E, R> {
     Sent(Sent),
     Looked(Look),
     Store,
+    Search(Turn),
     Time,
 }
 
@@ -156,6 +165,8 @@ where
             interruptions: 0,
             probes: 0,
             draining: false,
+            marker: None,
+            searching: None,
         }
     }
 
@@ -167,12 +178,19 @@ where
             Ok(started) => {
                 (self.stored, self.stored_is_void) = (started.stored, started.stored_is_void);
                 self.suspicion = started.suspicion;
+                self.marker = Some(started.taken.marker);
+                self.searching = started.taken.search.map(Searching::new);
                 self.look_later();
                 self.drive().await
             }
             Err(exit) => exit,
         };
         self.pipeline.health.clear(&self.assignment);
+        self.pipeline.health.clear(Place::of(&self.assignment, format!("search in {}", self.lane.id())));
+        // A lane that starts anew is taken by the same process, and a unit that panicked would panic again.
+        if let (Exit::Released | Exit::Abandoned, Some(marker)) = (&exit, self.marker.take()) {
+            release(&self.pipeline, marker, self.searching.take().map(|searching| searching.search())).await;
+        }
         exit
     }
 
@@ -180,6 +198,7 @@ where
         loop {
             self.start_unit();
             self.report();
+            self.search_on();
             if self.draining && self.unit.is_none() && self.copies.is_empty() && self.stragglers.is_empty() {
                 return Exit::Released;
             }
@@ -224,6 +243,11 @@ where
                     self.look_later();
                 }
                 Wake::Store => self.store_now(),
+                Wake::Search(turn) => {
+                    if let Some(exit) = self.turned(turn) {
+                        return exit;
+                    }
+                }
                 Wake::Time => self.pause = None,
             }
         }
@@ -262,7 +286,8 @@ where
             }
         }
         .fuse();
-        pin_mut!(time, store, unit);
+        let turn = Self::turn(&mut self.searching).fuse();
+        pin_mut!(time, store, unit, turn);
         select_biased! {
             input = self.inputs.next() => Wake::Input(input),
             ended = unit => Wake::Unit(ended),
@@ -270,6 +295,7 @@ where
             sent = self.copies.select_next_some() => Wake::Sent(sent),
             look = (&mut self.look).fuse() => Wake::Looked(look),
             () = store => Wake::Store,
+            turn = turn => Wake::Search(turn),
             () = time => Wake::Time,
         }
     }
@@ -280,6 +306,7 @@ where
         {
             tell(&self.pipeline, &self.assignment, alarm, stored);
         }
+        let Some(record) = self.hold(record) else { return };
         let decoded = self.pipeline.decoder.decode(&record);
         let admitted = self.lane.admit(record, decoded, self.pipeline.runtime.now());
         self.admitted(admitted);
@@ -301,6 +328,8 @@ where
     }
 
     fn failed(&mut self, delivery: &Delivery<E>, failure: &Failure) {
+        let struck_out = delivery.history.struck_out.then(|| self.struck_out(delivery.record.offset, failure.clone()));
+        let failure = struck_out.as_ref().unwrap_or(failure);
         tracing::warn!(event_id = %delivery.event.id(), lane = %self.lane.id(), offset = delivery.record.offset.0,
             class = %failure.class, error = failure.text, "event failed");
         let mut journey = self.lane.journey(&delivery.record);

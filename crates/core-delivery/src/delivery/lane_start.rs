@@ -16,6 +16,7 @@ use crate::record::{Assignment, Committable};
 use super::backoff::{Backoff, jitter};
 use super::consumer::Pipeline;
 use super::lane_driver::{Exit, Input};
+use super::lane_mark::{Taken, take};
 use super::question::ask;
 use super::start::{Alarm, Start, start};
 
@@ -23,7 +24,7 @@ use super::start::{Alarm, Start, start};
 const REFUSED_AGAIN: Duration = Duration::from_secs(5);
 
 /// Where a lane was started.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Started {
     /// What the store holds for this log.
     pub(super) stored: Option<Committable>,
@@ -31,6 +32,8 @@ pub(super) struct Started {
     pub(super) stored_is_void: bool,
     /// What the first record has to show before it is told.
     pub(super) suspicion: Option<Alarm>,
+    /// The lane's mark, and what is to be searched.
+    pub(super) taken: Taken,
 }
 
 /// Starts the lane, or says how it ended before that.
@@ -53,8 +56,19 @@ where
             ended = ended(inputs).fuse() => return Err(ended),
             answer = asked.fuse() => answer,
         };
-        let wait = match answer.map(|positions| start(arrival, &positions)) {
-            Ok(Start::At { position, stored, alarm }) => {
+        let decision = answer.map(|positions| start(arrival, &positions));
+        let taken = match decision {
+            Ok(Start::At { position, .. }) => {
+                let taken = take(pipeline, assignment, arrival, position);
+                select_biased! {
+                    ended = ended(inputs).fuse() => return Err(ended),
+                    taken = taken.fuse() => taken.map(Some),
+                }
+            }
+            Ok(Start::Refused { .. }) | Err(_) => Ok(None),
+        };
+        let wait = match decision.and_then(|decision| Ok((decision, taken?))) {
+            Ok((Start::At { position, stored, alarm }, Some(taken))) => {
                 let suspicion = alarm.filter(|alarm| matches!(alarm, Alarm::StoreIsBehind { .. }));
                 if let (Some(alarm), None) = (alarm, suspicion) {
                     tell(pipeline, assignment, alarm, position);
@@ -67,9 +81,10 @@ where
                     pipeline.control.progress(assignment, Progress { position, records: 0, bytes: 0 });
                 }
                 let stored_is_void = matches!(alarm, Some(Alarm::PastTheEnd { .. }));
-                return Ok(Started { stored, stored_is_void, suspicion });
+                return Ok(Started { stored, stored_is_void, suspicion, taken });
             }
-            Ok(Start::Refused { committed }) => {
+            Ok((Start::At { .. }, None)) => unreachable!("a lane that starts was taken"),
+            Ok((Start::Refused { committed }, _)) => {
                 let reason = format!(
                     "the group has committed offset {} and the database holds no position: if this database holds the \
                      claims of what was consumed, take Kafka's offsets over with `positions import`, else name the \

@@ -18,6 +18,8 @@ const UNIT_EVENTS: &str = "delivery_unit_events";
 const INTERRUPTIONS: &str = "delivery_interruptions_total";
 const COPY_FAILURES: &str = "delivery_copy_failures_total";
 const START_ALARMS: &str = "delivery_start_alarms_total";
+const UNCLEAN_STARTS: &str = "delivery_unclean_starts_total";
+const STRUCK_OUT: &str = "delivery_struck_out_total";
 const LANES: &str = "delivery_lanes";
 
 /// Tells the installed recorder what the metrics mean. Call it once, after a recorder was installed.
@@ -30,6 +32,8 @@ pub fn describe_metrics() {
     describe_counter!(INTERRUPTIONS, "Times a lane paused because the store or the handler could not go on.");
     describe_counter!(COPY_FAILURES, "Tries of writing a retry or dead-letter copy that were not acknowledged.");
     describe_counter!(START_ALARMS, "Lanes that did not start where the group had left them, by kind.");
+    describe_counter!(UNCLEAN_STARTS, "Lanes whose last owner had died while it owned them.");
+    describe_counter!(STRUCK_OUT, "Records that became dead letters because they kill whoever handles them.");
     describe_gauge!(LANES, "Partitions that this process owns.");
 }
 
@@ -48,6 +52,8 @@ pub(super) struct DeliveryMetrics {
     pub(super) unit_events: Histogram,
     pub(super) interruptions: Counter,
     pub(super) copy_failures: Counter,
+    pub(super) unclean_starts: Counter,
+    pub(super) struck_out: Counter,
     pub(super) lanes: Gauge,
 }
 
@@ -69,6 +75,8 @@ impl DeliveryMetrics {
             unit_events: histogram!(UNIT_EVENTS, "group" => group.clone()),
             interruptions: counter!(INTERRUPTIONS, "group" => group.clone()),
             copy_failures: counter!(COPY_FAILURES, "group" => group.clone()),
+            unclean_starts: counter!(UNCLEAN_STARTS, "group" => group.clone()),
+            struck_out: counter!(STRUCK_OUT, "group" => group.clone()),
             lanes: gauge!(LANES, "group" => group.clone()),
             group,
         }

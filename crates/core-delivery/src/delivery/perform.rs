@@ -175,7 +175,8 @@ where
             calls.ended(permit, Load::Bearable);
             return Performed::Halted(None);
         }
-        let result = AssertUnwindSafe(handler.perform(&claimed)).catch_unwind().await;
+        let call = if claimed.history().struck_out { handler.inquire(&claimed) } else { handler.perform(&claimed) };
+        let result = AssertUnwindSafe(call).catch_unwind().await;
         let load = match &result {
             Ok(Err(HandlerError::Transient { retry_after: Some(_), .. })) => Load::TooMuch,
             _ => Load::Bearable,

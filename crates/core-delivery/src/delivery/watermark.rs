@@ -76,6 +76,12 @@ impl Watermark {
         }
     }
 
+    /// Whether the record has its verdict.
+    pub fn is_settled(&self, ticket: Ticket) -> bool {
+        let index = ticket.sequence.checked_sub(self.first_sequence).and_then(|index| usize::try_from(index).ok());
+        index.is_none_or(|index| self.kept.get(index).is_some_and(|entry| entry.settled.is_some()))
+    }
+
     /// Everything below has a verdict; `None` until the first record has.
     pub fn position(&self) -> Option<Committable> {
         self.position

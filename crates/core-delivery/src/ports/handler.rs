@@ -62,6 +62,14 @@ pub trait EventHandler<E: Event, U: Send>: Send + Sync + 'static {
     /// The effect outside of the store. Must be safe to repeat with the same event.
     async fn perform(&self, event: &Claimed<E>) -> Result<Self::Receipt, HandlerError>;
 
+    /// Says what became of an event whose every run ends with the death of the process, without performing it: it is asked
+    /// instead of `perform` before such an event becomes a dead letter. Without an answer that is certain, the event is in
+    /// doubt: it may have had its effect before a process died.
+    async fn inquire(&self, event: &Claimed<E>) -> Result<Self::Receipt, HandlerError> {
+        let _ = event;
+        Err(HandlerError::Permanent(Refusal::new(ErrorClass::IN_DOUBT, "it may have had its effect before")))
+    }
+
     /// Takes back what `admit` reserved for events that were not performed.
     async fn retract(&self, unit: &mut U, failed: &[Claimed<E>]) -> Result<(), StoreError> {
         let _ = (unit, failed);
@@ -133,6 +141,9 @@ impl ErrorClass {
     pub const RETRIES_EXHAUSTED: Self = Self::new("retries_exhausted");
     /// The store refuses the event's data; nothing was performed.
     pub const REJECTED: Self = Self::new("rejected");
+    /// Whoever handles the event dies. As a rule the letter says `in_doubt` instead, because nobody knows how far those
+    /// came who died.
+    pub const KILLS_THE_PROCESS: Self = Self::new("kills_the_process");
     /// It is not known whether the effect happened.
     pub const IN_DOUBT: Self = Self::new("in_doubt");
 

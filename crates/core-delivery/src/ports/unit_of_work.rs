@@ -7,6 +7,8 @@ use crate::claim::{Claim, ConsumerGroup, DedupKey};
 use crate::event::UnixMillis;
 use crate::record::{Committable, LaneId, LogIdentity};
 
+use super::{LaneLog, LaneMark, MarkAnswer, Owner};
+
 /// Opens units of work.
 #[async_trait]
 pub trait UnitOfWorkFactory: Send + Sync + 'static {
@@ -21,6 +23,13 @@ pub trait UnitOfWorkFactory: Send + Sync + 'static {
 
     /// The positions that are stored for a lane of a group, one for each log that ever had its name.
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError>;
+
+    /// The lane's mark; `None` if nobody has ever owned it.
+    async fn mark(&self, lane: &LaneLog) -> Result<Option<LaneMark>, StoreError>;
+
+    /// Writes the lane's mark, at once and durably, if the one that is there is `from`'s and no newer than this one; with
+    /// `None`, if there is none. Writing the same mark twice is writing it once.
+    async fn set_mark(&self, lane: &LaneLog, from: Option<Owner>, to: &LaneMark) -> Result<MarkAnswer, StoreError>;
 }
 
 /// How far a group has come in a lane, as the store knows it.

@@ -1,6 +1,7 @@
 //! The contract of a store: every implementation of the unit of work runs it, on its real component.
 
 mod expiry;
+mod marks;
 mod positions;
 
 use futures::join;
@@ -26,6 +27,7 @@ pub async fn store_contract<F: UnitOfWorkFactory>(store: &F) {
     nothing_to_claim_is_no_error(store).await;
     the_clock_answers_and_does_not_go_back(store).await;
     positions::keep_the_contract(store).await;
+    marks::keep_the_contract(store).await;
 }
 
 fn keys(count: usize) -> Vec<DedupKey> {

@@ -9,7 +9,9 @@ use futures::channel::oneshot;
 
 use crate::claim::{Claim, ConsumerGroup, DedupKey};
 use crate::event::{EventId, UnixMillis};
-use crate::ports::{PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory};
+use crate::ports::{
+    LaneLog, LaneMark, MarkAnswer, Owner, PositionStep, StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory,
+};
 use crate::record::{Committable, LaneId};
 
 /// The store. Clones share their contents.
@@ -23,6 +25,8 @@ struct State {
     units: u64,
     claims: BTreeMap<DedupKey, Holder>,
     positions: HashMap<(ConsumerGroup, LaneId), StoredPosition>,
+    marks: HashMap<LaneLog, LaneMark>,
+    marks_written: usize,
     /// The unit that moves each lane which is being moved.
     moving: HashMap<(ConsumerGroup, LaneId), u64>,
     floor: Option<EventId>,
@@ -54,6 +58,10 @@ pub enum Operation {
     Clock,
     /// Reading positions.
     Positions,
+    /// Reading a mark.
+    Mark,
+    /// Writing a mark.
+    SetMark,
     /// Moving a position.
     Advance,
     /// The commit, before anything is stored.
@@ -104,6 +112,16 @@ impl MemoryStore {
         }
     }
 
+    /// The marks, in no order.
+    pub fn marks(&self) -> Vec<(LaneLog, LaneMark)> {
+        self.lock().marks.iter().map(|(lane, mark)| (lane.clone(), mark.clone())).collect()
+    }
+
+    /// How many marks were written.
+    pub fn marks_written(&self) -> usize {
+        self.lock().marks_written
+    }
+
     /// Forgets a committed event: its claim and its line, as a database does that went back.
     pub fn forget(&self, key: &DedupKey, line: &str) {
         let mut state = self.lock();
@@ -150,6 +168,24 @@ impl UnitOfWorkFactory for MemoryStore {
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
         self.strike(Operation::Positions)?;
         Ok(self.lock().positions.get(&(group.clone(), lane.clone())).cloned().into_iter().collect())
+    }
+
+    async fn mark(&self, lane: &LaneLog) -> Result<Option<LaneMark>, StoreError> {
+        self.strike(Operation::Mark)?;
+        Ok(self.lock().marks.get(lane).cloned())
+    }
+
+    async fn set_mark(&self, lane: &LaneLog, from: Option<Owner>, to: &LaneMark) -> Result<MarkAnswer, StoreError> {
+        self.strike(Operation::SetMark)?;
+        let mut state = self.lock();
+        let found = state.marks.get(lane);
+        let is_newer = found.is_none_or(|found| found.revision <= to.revision);
+        if found.map(|found| found.owner) != from || !is_newer {
+            return Ok(MarkAnswer::Superseded);
+        }
+        state.marks.insert(lane.clone(), to.clone());
+        state.marks_written += 1;
+        Ok(MarkAnswer::Written)
     }
 }
 

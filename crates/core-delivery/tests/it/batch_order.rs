@@ -8,8 +8,8 @@ use core_delivery::claim::{Claim, Claimed, ConsumerGroup, DedupKey};
 use core_delivery::delivery::{Batch, Calls, Delivery, Doubts, Outcome, PositionPlan, Unrecorded, Watermark};
 use core_delivery::event::{Event, EventId, UnixMillis};
 use core_delivery::ports::{
-    ErrorClass, EventHandler, HandlerError, PositionStep, Refusal, StoreError, StoredPosition, UnitOfWork,
-    UnitOfWorkFactory,
+    ErrorClass, EventHandler, HandlerError, LaneLog, LaneMark, MarkAnswer, Owner, PositionStep, Refusal, StoreError,
+    StoredPosition, UnitOfWork, UnitOfWorkFactory,
 };
 use core_delivery::record::{Committable, Epoch, LaneId, Offset, Topic};
 use core_delivery::testing::Script;
@@ -53,6 +53,12 @@ impl UnitOfWorkFactory for OneUnit {
     }
     async fn positions(&self, _group: &ConsumerGroup, _lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
         Ok(vec![])
+    }
+    async fn mark(&self, _lane: &LaneLog) -> Result<Option<LaneMark>, StoreError> {
+        Ok(None)
+    }
+    async fn set_mark(&self, _: &LaneLog, _: Option<Owner>, _: &LaneMark) -> Result<MarkAnswer, StoreError> {
+        Ok(MarkAnswer::Written)
     }
 }
 

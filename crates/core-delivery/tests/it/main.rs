@@ -8,6 +8,7 @@ mod batch_rules;
 mod compile_fail;
 mod consumer;
 mod contract;
+mod deadly;
 mod positions;
 mod stragglers;
 mod support;

@@ -59,11 +59,15 @@ pub fn raw(offset: i64, payload: &str) -> Record {
     }
 }
 
+/// Whoever decodes this panics, which ends the service.
+pub const DEADLY_TO_READ: &str = "deadly to read";
+
 struct NoteDecoder;
 
 impl EventDecoder<Note> for NoteDecoder {
     fn decode(&self, record: &Record) -> Decoded<Note> {
         let text = String::from_utf8_lossy(record.payload.as_deref().unwrap_or_default()).into_owned();
+        assert_ne!(text, DEADLY_TO_READ, "scripted panic");
         let mut parts = text.split(' ');
         match (parts.next().map(EventId::from_str), parts.next(), parts.next()) {
             (Some(Ok(id)), Some(key), Some(text)) => Decoded::Event(Note { id, key: key.into(), text: text.into() }),
@@ -86,6 +90,8 @@ pub enum Act {
     FailSlowly(Duration),
     FailUnknownSlowly(Duration),
     RefuseSlowly(Duration),
+    /// The process dies: whoever is told of it ends it, and the call never goes on.
+    Die(Arc<Notify>),
 }
 
 /// A handler that keeps what it performed and follows a script for each note's text.
@@ -182,6 +188,10 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
         let act = self.next_act(&text);
         match &act {
             Act::Wait(notify) => notify.notified().await,
+            Act::Die(notify) => {
+                notify.notify_one();
+                std::future::pending().await
+            }
             Act::SucceedSlowly(time)
             | Act::FailSlowly(time)
             | Act::FailUnknownSlowly(time)
@@ -199,6 +209,7 @@ impl EventHandler<Note, MemoryUnit> for Scripted {
             }
             Act::Halt => Err(HandlerError::Halt { reason: "credentials refused".into(), effect: Effect::None }),
             Act::Panic => panic!("scripted panic"),
+            Act::Die(_) => unreachable!("it never goes on"),
         }
     }
 
@@ -303,6 +314,11 @@ impl World {
     pub async fn ended(self) -> Result<(), ConsumerError> {
         let limit = Duration::from_secs(600);
         tokio::time::timeout(limit, self.consumer).await.expect("the consumer ends").expect("it does not panic")
+    }
+
+    /// Whether the service has ended, however it did.
+    pub fn has_ended(&self) -> bool {
+        self.consumer.is_finished()
     }
 
     pub async fn until_position(&self, lane: &LaneId, position: i64) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use core_delivery::claim::ConsumerGroup;
 use core_delivery::event::{EventId, UnixMillis};
-use core_delivery::ports::{StoreError, StoredPosition, UnitOfWorkFactory};
+use core_delivery::ports::{LaneLog, LaneMark, MarkAnswer, Owner, StoreError, StoredPosition, UnitOfWorkFactory};
 use core_delivery::record::{Committable, LaneId, LogIdentity};
 use futures::channel::oneshot;
 
@@ -29,6 +29,7 @@ pub struct Data {
     /// What handlers have reserved and neither used nor taken back.
     pub reserved: BTreeSet<EventId>,
     pub positions: BTreeMap<LaneNo, StoredPosition>,
+    pub marks: BTreeMap<Option<LaneNo>, LaneMark>,
 }
 
 impl Data {
@@ -131,6 +132,31 @@ impl UnitOfWorkFactory for Store {
         let found = self.lock().data.positions.get(&lane).cloned();
         self.context.executor.pause().await;
         Ok(found.into_iter().collect())
+    }
+
+    async fn mark(&self, lane: &LaneLog) -> Result<Option<LaneMark>, StoreError> {
+        self.round_trip("mark").await?;
+        Ok(self.lock().data.marks.get(&lane_no(&lane.lane.topic, lane.lane.partition)).cloned())
+    }
+
+    async fn set_mark(&self, lane: &LaneLog, from: Option<Owner>, to: &LaneMark) -> Result<MarkAnswer, StoreError> {
+        self.round_trip("set mark").await?;
+        let no = lane_no(&lane.lane.topic, lane.lane.partition);
+        let answer = {
+            let marks = &mut self.lock().data.marks;
+            let found = marks.get(&no);
+            let is_newer = found.is_none_or(|found| found.revision <= to.revision);
+            if found.map(|found| found.owner) == from && is_newer {
+                marks.insert(no, to.clone());
+                MarkAnswer::Written
+            } else {
+                MarkAnswer::Superseded
+            }
+        };
+        self.context.choices.note(|| format!("lane {no:?} is marked {:?}, {:?}: {answer:?}", to.standing, to.search));
+        // The answer may be lost.
+        self.round_trip("answer to a mark").await?;
+        Ok(answer)
     }
 }
 

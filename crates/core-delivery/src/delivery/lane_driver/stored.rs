@@ -36,7 +36,7 @@ where
 
     pub(super) fn store_now(&mut self) {
         self.store_soon = None;
-        if self.unit.is_none() && self.pause.is_none() && self.unstored() {
+        if self.unit.is_none() && self.pause.is_none() && self.unstored() && !self.waits_for_solitude() {
             self.run_unit(vec![]);
         }
     }

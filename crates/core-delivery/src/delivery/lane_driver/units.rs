@@ -39,7 +39,9 @@ where
         }
         let now = self.pipeline.runtime.now();
         let rages = self.pipeline.storm().rages();
-        let batch = if rages {
+        let batch = if !self.may_run() {
+            vec![]
+        } else if rages {
             self.probes += 1;
             self.lane.next_probe(now, PROBE, self.probes)
         } else {
@@ -76,7 +78,13 @@ where
             may_lower: self.stored_is_void,
             outlook: self.lane.outlook(),
         };
+        let company = (!self.is_in_solitude()).then(|| Arc::clone(&self.pipeline.company));
         let unit = async move {
+            // Held until the unit has ended. Nobody waits here unless a lane searches for what killed the process.
+            let _company = match company {
+                Some(company) => Some(company.read_arc().await),
+                None => None,
+            };
             let started = pipeline.runtime.now();
             pipeline.metrics.unit_events.record(batch.len() as f64);
             let report = pipeline.batch.run(batch, &mut unrecorded, Some(&plan)).await;
@@ -96,6 +104,7 @@ where
                 reached(CrashPoint::PositionOutsideUnit);
             }
         }
+        self.ran(report.outcomes.iter().map(|(_, outcome)| outcome));
         let rages = self.note_calls(report.outcomes.iter().map(|(_, outcome)| outcome));
         for (delivery, outcome) in report.outcomes {
             match outcome {
@@ -163,6 +172,9 @@ where
         let Some(delivery) = self.lane.straggler_ended(event) else {
             return;
         };
+        if let Performed::Done(_) | Performed::Failed(_) = &performed {
+            self.ran([&Outcome::Applied]);
+        }
         let in_doubt = delivery.history.in_doubt || self.pipeline.batch.doubts.contains(event);
         let rages = self.note(match &performed {
             Performed::Done(_) => Some(Call::Succeeded),

@@ -18,8 +18,8 @@ use core_delivery::{
     delivery::{Consumer, ConsumerSettings, Health, StormLimits, Topology},
     event::UnixMillis,
     ports::{
-        Decoded, EventDecoder, EventHandler, HandlerError, PositionStep, Runtime, StoreError, StoredPosition,
-        UnitOfWork, UnitOfWorkFactory,
+        Decoded, EventDecoder, EventHandler, HandlerError, LaneLog, LaneMark, MarkAnswer, Owner, PositionStep, Runtime,
+        StoreError, StoredPosition, UnitOfWork, UnitOfWorkFactory,
     },
     record::{LaneId, Record, Topic},
 };
@@ -186,6 +186,14 @@ impl UnitOfWorkFactory for Store {
 
     async fn positions(&self, group: &ConsumerGroup, lane: &LaneId) -> Result<Vec<StoredPosition>, StoreError> {
         self.store.positions(group, lane).await
+    }
+
+    async fn mark(&self, lane: &LaneLog) -> Result<Option<LaneMark>, StoreError> {
+        self.store.mark(lane).await
+    }
+
+    async fn set_mark(&self, lane: &LaneLog, from: Option<Owner>, to: &LaneMark) -> Result<MarkAnswer, StoreError> {
+        self.store.set_mark(lane, from, to).await
     }
 }
 

@@ -81,7 +81,8 @@ async fn an_order_that_kills_whoever_charges_it_is_a_dead_letter_and_all_others_
     let mut charged: Vec<String> = record.succeeded().map(|charge| charge.order_id.to_string()).collect();
     let others = orders.iter().filter(|order| order.id() != deadly.id());
     let mut expected: Vec<String> = others.map(|order| order.order_id().to_string()).collect();
-    (charged.sort(), expected.sort());
+    charged.sort();
+    expected.sort();
     ensure!(charged == expected, "{charged:?}");
     let rows = world.ledger.charges().await?;
     let reserved: Vec<_> = rows.iter().filter(|row| !row.charged).map(|row| row.event_id.to_string()).collect();

@@ -182,7 +182,9 @@ proptest! {
     ) {
         prop_assume!(one != other);
         let mut scene = Scene::new(300, Deadly { always: vec![], together: Some((one, other)) });
-        (0..steps).for_each(|_| drop(scene.live(3)));
+        for _ in 0..steps {
+            scene.live(3);
+        }
         scene.live_on();
         prop_assert_eq!(&scene.struck_out, &Vec::<usize>::new());
     }

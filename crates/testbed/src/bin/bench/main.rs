@@ -38,7 +38,7 @@ const NO_COMPONENT: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask bench")]
 struct Arguments {
-    /// How many events: 300,000, or with --expiry 3,000,000 and 1.8 for each old claim, so that they last.
+    /// How many events: 300,000, or with --expiry 3,000,000 and 4 for each old claim, so that they last.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     events: Option<u32>,
     /// Measure the consumer while old claims are removed, and nothing else.
@@ -134,7 +134,7 @@ fn write(arguments: &Arguments, figures: &Value) -> Result<()> {
 impl Arguments {
     fn events(&self) -> u32 {
         let default =
-            if self.expiry { (self.old_claims / 5).saturating_mul(9).saturating_add(3_000_000) } else { 300_000 };
+            if self.expiry { self.old_claims.saturating_mul(4).saturating_add(3_000_000) } else { 300_000 };
         self.events.unwrap_or(default)
     }
 }

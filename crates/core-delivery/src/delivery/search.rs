@@ -36,6 +36,9 @@ pub enum Step {
     Over,
     /// Nothing is there to run.
     AwaitRecords,
+    /// The first so many, together: the store has their verdicts already, because the broker's offset lagged behind it. So
+    /// nobody died of them, and they take no room from those of which somebody may have.
+    Again(usize),
     /// The first so many, together.
     Together(usize),
     /// The one at this place, alone in the process.
@@ -115,13 +118,17 @@ impl Search {
         self.witnessed = false;
     }
 
-    /// What may run next, of the records that were delivered from the position on and have not run.
+    /// What may run next, of the records that were delivered and have not run; `position` is what the store holds.
     pub fn next(&mut self, held: &[Held<'_>], position: Option<Committable>) -> Step {
         let Some(front) = held.first() else {
             return if self.left == 0 || position >= Some(self.end) { Step::Over } else { Step::AwaitRecords };
         };
         if self.left == 0 || front.offset.0 >= self.end.0 {
             return Step::Over;
+        }
+        let again = held.iter().take_while(|it| Some(it.offset.committable()) <= position).count();
+        if again > 0 {
+            return Step::Again(again);
         }
         if self.window > 1 {
             return Step::Together(held.len().min(self.window.min(self.left) as usize));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use core_delivery::claim::ConsumerGroup;
 use core_delivery::ports::Standing;
 use core_delivery::record::{OutgoingRecord, Record};
-use core_delivery::testing::MemoryStore;
+use core_delivery::testing::{MemoryStore, Script};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
@@ -18,6 +18,8 @@ struct Lives {
     store: MemoryStore,
     log: Vec<Record>,
     deadly: Vec<Note>,
+    /// By how many records the broker's offset is behind the stored position when a life begins.
+    lag: Option<i64>,
     deaths: usize,
     letters: Vec<OutgoingRecord>,
     reasons: Vec<String>,
@@ -48,6 +50,7 @@ impl Lives {
             store: MemoryStore::default(),
             log,
             deadly: deadly.iter().map(|note| (*note).clone()).collect(),
+            lag: None,
             deaths: 0,
             letters: vec![],
             reasons: vec![],
@@ -68,7 +71,8 @@ impl Lives {
                 handler.script(note, &[Act::Die(Arc::clone(&dies))]);
             }
             let world = World::start_with(self.store.clone(), handler);
-            let lane = world.script.assign("orders", 0);
+            let committed = self.lag.map(|lag| self.position() - lag).filter(|committed| *committed > 0);
+            let lane = world.script.assign_with("orders", 0, Script::arrival(committed));
             world.until("the start", || world.script.started(&lane).is_some()).await;
             let start = world.script.started(&lane).expect("it started");
             let records = self.log.iter().filter(|record| record.offset.0 >= start.0).cloned();
@@ -144,6 +148,19 @@ fn an_event_that_kills_whoever_performs_it_becomes_a_dead_letter_and_the_rest_is
     // One in full company, six while a hundred in company become one, one that names it, and three strikes.
     assert!(lives.deaths <= 12, "{} deaths", lives.deaths);
     assert!(lives.reasons.iter().any(|reason| reason.contains("looking for what killed")), "{:?}", lives.reasons);
+}
+
+/// What the store has passed is delivered again, and must not be taken for what was in flight at the death.
+#[test]
+fn a_broker_that_lags_behind_the_store_does_not_lead_the_search_astray() {
+    let all = notes(200);
+    let mut lives = Lives::of(&all, &[&all[150]]);
+    lives.lag = Some(40);
+    lives.live_on();
+    assert_eq!(lives.lines(), lives.texts(&[&all[..150], &all[151..]].concat()));
+    assert_eq!(lives.letters.len(), 1, "{:?}", lives.letters);
+    // One in full company, six while a hundred in company become one, one that names it, and three strikes.
+    assert!(lives.deaths <= 12, "{} deaths", lives.deaths);
 }
 
 #[test]

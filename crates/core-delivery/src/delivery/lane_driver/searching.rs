@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, FutureExt};
 
 use crate::event::{Event, UnixMillis};
 use crate::ports::{Effect, ErrorClass, EventHandler, MarkAnswer, Search, UnitOfWorkFactory};
-use crate::record::{Offset, Record};
+use crate::record::{Committable, Offset, Record};
 
 use super::{Exit, LaneDriver};
 use crate::delivery::batch::Outcome;
@@ -34,7 +34,7 @@ struct Unread {
 pub(in crate::delivery) enum Turn {
     Due,
     Rested,
-    Together(usize, RwLockReadGuardArc<()>),
+    Together { count: usize, leading: usize, company: RwLockReadGuardArc<()> },
     Alone(RwLockWriteGuardArc<()>),
     Began(MarkAnswer),
     Ended(MarkAnswer),
@@ -81,7 +81,7 @@ impl Searching {
         self.window.as_mut()?.alone.as_mut()
     }
 
-    fn step(&mut self, position: Option<crate::record::Committable>) -> Step {
+    fn step(&mut self, position: Option<Committable>) -> Step {
         let held: Vec<Held<'_>> = self
             .held
             .iter()
@@ -168,29 +168,32 @@ where
         }
         if !is_resting {
             self.next_window(searching);
-        } else if let Step::Alone(..) = searching.step(self.stored) {
+        } else if let Step::Alone(..) = searching.step(self.stored_of_log()) {
             // Records have come meanwhile, and one of them can be a witness.
             self.next_window(searching);
         }
     }
 
+    /// What the store holds of this log.
+    fn stored_of_log(&self) -> Option<Committable> {
+        self.stored.filter(|_| !self.stored_is_void)
+    }
+
     fn next_window(&mut self, searching: &mut Searching) {
         let place = Place::of(&self.assignment, format!("search in {}", self.lane.id()));
-        let step = searching.step(self.stored);
+        let step = searching.step(self.stored_of_log());
         match step {
             Step::AwaitRecords => return self.pipeline.health.clear(place),
             Step::Over => self.pipeline.health.clear(place),
-            Step::Together(_) | Step::Alone(..) | Step::Rest => {
+            Step::Again(_) | Step::Together(_) | Step::Alone(..) | Step::Rest => {
                 self.pipeline.health.report(place, told(&searching.search, step));
             }
         }
         let turn = match step {
             Step::AwaitRecords => return,
             Step::Over => self.write_down(None).map(Turn::Closed).boxed(),
-            Step::Together(count) => {
-                let company = Arc::clone(&self.pipeline.company);
-                async move { Turn::Together(count, company.read_arc().await) }.boxed()
-            }
+            Step::Again(count) => self.together(count, 0),
+            Step::Together(count) => self.together(count, count),
             Step::Rest => self.pipeline.runtime.sleep(REST).map(|()| Turn::Rested).boxed(),
             Step::Alone(index, treatment) => {
                 let now = self.pipeline.runtime.now();
@@ -215,6 +218,12 @@ where
             }
         };
         searching.turn = Some(turn);
+    }
+
+    /// Waits until nothing runs that has to run alone.
+    fn together(&self, count: usize, leading: usize) -> BoxFuture<'static, Turn> {
+        let company = Arc::clone(&self.pipeline.company);
+        async move { Turn::Together { count, leading, company: company.read_arc().await } }.boxed()
     }
 
     /// Waits until something is due, and then until nothing else runs in this process.
@@ -257,10 +266,10 @@ where
         match turn {
             Turn::Due => {}
             Turn::Rested => searching.search.rested(),
-            Turn::Together(count, company) => {
+            Turn::Together { count, leading, company } => {
                 let records: Vec<Unread> = searching.held.drain(..count).collect();
                 let tickets = records.iter().map(|unread| unread.ticket).collect();
-                searching.window = Some(Window { tickets, leading: count, alone: None });
+                searching.window = Some(Window { tickets, leading, alone: None });
                 records.into_iter().for_each(|Unread { ticket, record, .. }| self.read(ticket, record));
                 drop(company);
             }

@@ -133,8 +133,7 @@ fn write(arguments: &Arguments, figures: &Value) -> Result<()> {
 
 impl Arguments {
     fn events(&self) -> u32 {
-        let default =
-            if self.expiry { self.old_claims.saturating_mul(4).saturating_add(3_000_000) } else { 300_000 };
+        let default = if self.expiry { self.old_claims.saturating_mul(4).saturating_add(3_000_000) } else { 300_000 };
         self.events.unwrap_or(default)
     }
 }

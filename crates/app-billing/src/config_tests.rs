@@ -48,7 +48,7 @@ fn what_contradicts_itself_is_refused_by_name() {
         (&["--retry-tiers=10s,0s"], "a busy loop"),
         (&["--claim-retention=6d"], "at least 7 days"),
         (&["--currency=euro"], "--currency"),
-        (&["--kafka-properties=acks"], "is not key=value"),
+        (&["--kafka-properties=acks"], "does not begin with key=value"),
         (&["--kafka-properties=acks=1"], "`acks` cannot be set: a copy counts only when all in-sync replicas have it"),
         (&["--drain-limit=15s"], "the drain limit (15s) must be below the session timeout (15s)"),
         (&["--payment-call-timeout=0s", "--payment-connect-timeout=0s"], "PAYMENT_URL: a timeout"),

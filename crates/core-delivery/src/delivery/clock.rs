@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::{Event, UnixMillis};
-use crate::ports::{EventHandler, UnitOfWorkFactory, error_chain};
-use crate::record::Assignment;
+use crate::ports::{Decoded, EventHandler, UnitOfWorkFactory, error_chain};
+use crate::record::{Assignment, Record};
 
 use super::backoff::{Backoff, jitter};
 use super::consumer::Pipeline;
@@ -76,6 +76,19 @@ where
             }
         };
         pipeline.runtime.sleep(wait).await;
+    }
+}
+
+/// Whether a record's event lies in the future of this machine's clock as it is now.
+pub(super) fn is_from_the_future<E, F, H>(pipeline: &Pipeline<E, F, H>, record: &Record) -> bool
+where
+    E: Event,
+    F: UnitOfWorkFactory,
+    H: EventHandler<E, F::Unit>,
+{
+    match pipeline.decoder.decode(record) {
+        Decoded::Event(event) => event.id().made_at() > pipeline.runtime.now().plus(pipeline.settings.clock_skew),
+        Decoded::Ignored(_) | Decoded::Undecodable(_) => false,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::ports::{Arrival, ErrorClass, EventHandler, StoreError, StoredPosition
 use crate::record::{Assignment, Committable, Record};
 
 use super::batch::{BatchReport, Unrecorded};
-use super::clock::until_clocks_agree;
+use super::clock::{is_from_the_future, until_clocks_agree};
 use super::consumer::Pipeline;
 use super::courier;
 use super::health::Place;
@@ -346,10 +346,12 @@ where
         let from = self.assignment.clone();
         self.copies.push(
             async move {
-                if let Some(record) = judged_by_the_clock
-                    && !until_clocks_agree(&pipeline, &from).await
-                {
-                    return Sent::LookAgain(ticket, record);
+                if let Some(record) = judged_by_the_clock {
+                    let agreed = until_clocks_agree(&pipeline, &from).await;
+                    // It may have been set right since it judged: only the one that agrees counts.
+                    if !agreed || !is_from_the_future(&pipeline, &record) {
+                        return Sent::LookAgain(ticket, record);
+                    }
                 }
                 let Pipeline { publisher, runtime, health, metrics, .. } = &*pipeline;
                 courier::deliver(&**publisher, &**runtime, health, metrics, &from, sent.copy).await;

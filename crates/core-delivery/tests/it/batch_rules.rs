@@ -234,6 +234,23 @@ async fn an_id_from_the_future_is_no_dead_letter_while_the_clocks_disagree() {
     world.stop().await.expect("it stops clean");
 }
 
+/// Between the judgement and the look at the store's clock ours may have gone on, or been set right.
+#[tokio::test(start_paused = true)]
+async fn an_id_that_is_not_from_the_future_any_more_when_the_clocks_are_looked_at_is_no_dead_letter() {
+    let store = MemoryStore::default();
+    for _ in 0..6 {
+        store.fail_next(Operation::Clock, StoreError::unavailable("away"));
+    }
+    let world = World::start_with(store, Scripted::default());
+    let early = Note { id: EventId::at(START.plus(Duration::from_secs(301)), [9; 10]), ..note(9, "a") };
+    let lane = world.script.assign("orders", 0);
+    world.script.deliver(&lane, vec![record(0, &early)]);
+    world.until_position(&lane.lane, 1).await;
+    assert_eq!(world.publisher.written(), []);
+    assert_eq!(world.store.lines(), ["note-9"]);
+    world.stop().await.expect("it stops clean");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_id_from_the_future_is_a_dead_letter_when_the_clocks_agree() {
     let world = World::start();

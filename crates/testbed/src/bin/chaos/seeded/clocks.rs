@@ -12,8 +12,10 @@ use tokio::time::sleep;
 
 use super::{fleet::Fleet, world::World};
 
-/// How far it jumps, in seconds: within what is tolerated and beyond it, both ways, and past every retention.
-const JUMPS: [&str; 5] = ["+30", "-30", "+600", "-600", "+3456000"];
+/// How far it jumps, in seconds: within what is tolerated and beyond it, both ways, and back past every retention. Not ahead
+/// by a day and more: until the service has looked at the database's clock again, it then takes ids of tomorrow, which the
+/// load has, for those of today.
+const JUMPS: [&str; 6] = ["+30", "-30", "+600", "-600", "+72000", "-3456000"];
 /// How long a process works before and after it.
 const WORKS: Duration = Duration::from_secs(3);
 
@@ -27,7 +29,7 @@ pub(super) async fn jump(
 ) -> Result<()> {
     let clock = world.scratch.path().join("clock");
     let set = |offset: &str| fs::write(&clock, format!("{offset}\n")).context("cannot set a clock");
-    let jump = JUMPS.choose(random).expect("there are five");
+    let jump = JUMPS.choose(random).expect("there are six");
     set("+0")?;
     let variables = [
         ("LD_PRELOAD", library.display().to_string()),

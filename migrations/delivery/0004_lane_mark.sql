@@ -43,6 +43,10 @@ create table lane_mark (
     suspect_strikes bigint,
     failed_witness  bigint,
 
+    -- What was given up because it kills whoever handles it, until an owner lets go of the lane. It has a dead letter and no
+    -- claim, so nothing else would keep it from being run again when a broker that lags behind delivers it again.
+    given_up        bigint[]    not null default '{}',
+
     constraint pk_lane_mark primary key (consumer_group, topic, partition, cluster_id, topic_id),
 
     -- A search is whole or it is not there.

@@ -18,6 +18,7 @@ struct Row {
     suspect_offset: Option<i64>,
     suspect_strikes: Option<i64>,
     failed_witness: Option<i64>,
+    given_up: Vec<i64>,
 }
 
 impl Row {
@@ -38,13 +39,16 @@ impl Row {
             suspect_offset: suspect.map(|suspect| suspect.offset.0),
             suspect_strikes: suspect.map(|suspect| suspect.strikes.into()),
             failed_witness: suspect.and_then(|suspect| suspect.failed_witness).map(|offset| offset.0),
+            given_up: mark.given_up.iter().map(|offset| offset.0).collect(),
         }
     }
 
     fn mark(self) -> LaneMark {
         let owner = Owner { process: self.owner_process, epoch: self.owner_epoch.cast_unsigned() };
         let standing = if self.is_clean { Standing::Clean } else { Standing::Owned };
-        LaneMark { owner, standing, revision: self.revision, search: self.search() }
+        let search = self.search();
+        let given_up = self.given_up.into_iter().map(Offset).collect();
+        LaneMark { owner, standing, revision: self.revision, search, given_up }
     }
 
     /// The constraints of the table see to it that a search is whole.
@@ -76,7 +80,7 @@ fn count(stored: i64) -> u32 {
 pub(crate) async fn read(executor: impl PgExecutor<'_>, lane: &LaneLog) -> sqlx::Result<Option<LaneMark>> {
     let row: Option<Row> = sqlx::query_as(
         "select owner_process, owner_epoch, revision, is_clean, search_window, search_left, search_end, search_alone, \
-         is_witnessed, suspect_offset, suspect_strikes, failed_witness from lane_mark \
+         is_witnessed, suspect_offset, suspect_strikes, failed_witness, given_up from lane_mark \
          where consumer_group = $1 and cluster_id = $2 and topic = $3 and topic_id = $4 and partition = $5",
     )
     .bind(lane.group.as_str())
@@ -100,15 +104,15 @@ pub(crate) async fn write(
         Some(_) => {
             "update lane_mark set owner_process = $6, owner_epoch = $7, revision = $8, is_clean = $9, \
              search_window = $10, search_left = $11, search_end = $12, search_alone = $13, is_witnessed = $14, \
-             suspect_offset = $15, suspect_strikes = $16, failed_witness = $17, marked_at = now() \
+             suspect_offset = $15, suspect_strikes = $16, failed_witness = $17, given_up = $18, marked_at = now() \
              where consumer_group = $1 and cluster_id = $2 and topic = $3 and topic_id = $4 and partition = $5 \
-             and owner_process = $18 and owner_epoch = $19 and revision <= $8"
+             and owner_process = $19 and owner_epoch = $20 and revision <= $8"
         }
         None => {
             "insert into lane_mark (consumer_group, cluster_id, topic, topic_id, partition, owner_process, owner_epoch, \
              revision, is_clean, search_window, search_left, search_end, search_alone, is_witnessed, suspect_offset, \
-             suspect_strikes, failed_witness) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) on conflict do nothing"
+             suspect_strikes, failed_witness, given_up) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) on conflict do nothing"
         }
     };
     let row = Row::of(to);
@@ -129,7 +133,8 @@ pub(crate) async fn write(
         .bind(row.is_witnessed)
         .bind(row.suspect_offset)
         .bind(row.suspect_strikes)
-        .bind(row.failed_witness);
+        .bind(row.failed_witness)
+        .bind(row.given_up);
     let query = match from {
         Some(from) => query.bind(from.process).bind(from.epoch.cast_signed()),
         None => query,

@@ -11,7 +11,7 @@ use crate::ports::{
     Arrival, EventHandler, LaneLog, LaneMark, MarkAnswer, Owner, Search, Standing, StoreError, UnitOfWorkFactory,
     error_chain,
 };
-use crate::record::{Assignment, Committable};
+use crate::record::{Assignment, Committable, Offset};
 
 use super::backoff::{Backoff, jitter};
 use super::consumer::Pipeline;
@@ -26,6 +26,8 @@ pub(super) struct Marker {
     lane: LaneLog,
     owner: Owner,
     revision: i64,
+    /// What was given up and may be delivered again.
+    given_up: Vec<Offset>,
 }
 
 /// A lane that is owned.
@@ -44,6 +46,18 @@ enum LastOwner {
 }
 
 impl Marker {
+    /// Whether the record was given up before. It is not run again.
+    pub(super) fn has_given_up(&self, offset: Offset) -> bool {
+        self.given_up.contains(&offset)
+    }
+
+    /// The record kills whoever handles it. The next mark tells so.
+    pub(super) fn give_up(&mut self, offset: Offset) {
+        if !self.has_given_up(offset) {
+            self.given_up.push(offset);
+        }
+    }
+
     fn last_owner(&self, found: &LaneMark) -> LastOwner {
         match found.standing {
             Standing::Owned if found.owner.process != self.owner.process => LastOwner::Died,
@@ -52,7 +66,8 @@ impl Marker {
     }
 
     fn mark(&self, standing: Standing, search: Option<Search>) -> LaneMark {
-        LaneMark { owner: self.owner, standing, revision: self.revision, search }
+        let given_up = self.given_up.clone();
+        LaneMark { owner: self.owner, standing, revision: self.revision, search, given_up }
     }
 }
 
@@ -79,7 +94,9 @@ where
     ask(&*pipeline.runtime, "mark", async move {
         let found = store.mark(&lane).await?;
         let revision = found.as_ref().map_or(0, |found| found.revision + 1);
-        let marker = Marker { lane, owner, revision };
+        let given_up = found.as_ref().map_or_else(Vec::new, |found| found.given_up.clone());
+        let given_up = given_up.into_iter().filter(|offset| offset.0 >= position.0).collect();
+        let marker = Marker { lane, owner, revision, given_up };
         let from = found.as_ref().map(|found| found.owner);
         let search = match found {
             None => None,
@@ -117,7 +134,12 @@ where
         let mut failures = 0;
         loop {
             match write(&pipeline, &marker, marker.mark(Standing::Owned, search.clone())).await {
-                Ok(answer) => return answer,
+                Ok(answer) => {
+                    if failures > 0 {
+                        pipeline.health.clear(&assignment);
+                    }
+                    return answer;
+                }
                 Err(error) => {
                     failures += 1;
                     pipeline.health.report(&assignment, error_chain(&error));
@@ -136,6 +158,8 @@ where
     H: EventHandler<E, F::Unit>,
 {
     marker.revision += 1;
+    // Whatever is settled is committed before the lane is given away. A record that is read again after that is meant to be.
+    marker.given_up.clear();
     let mark = marker.mark(Standing::Clean, search.map(Search::handed_over));
     let written = write(pipeline, &marker, mark).map(|answer| match answer {
         Ok(MarkAnswer::Written) => {}

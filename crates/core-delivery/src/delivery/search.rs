@@ -36,9 +36,6 @@ pub enum Step {
     Over,
     /// Nothing is there to run.
     AwaitRecords,
-    /// The first so many, together: the store has their verdicts already, because the broker's offset lagged behind it. So
-    /// nobody died of them, and they take no room from those of which somebody may have.
-    Again(usize),
     /// The first so many, together.
     Together(usize),
     /// The one at this place, alone in the process.
@@ -70,7 +67,8 @@ pub enum Ran {
 }
 
 impl Search {
-    /// What the new owner searches after the last one died: `position` is where it starts, `end` is the end of the log.
+    /// What the new owner searches after the last one died: `position` is where it starts, `end` is the
+    /// end of the log.
     #[must_use]
     pub fn after_death(found: Option<Self>, position: Committable, end: Committable, batch_max: usize) -> Self {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -87,7 +85,7 @@ impl Search {
                 Self { window: found.window.div_ceil(2), left: found.left.min(found.window), ..found }
             }
             Some(mut found) => {
-                // What the position has passed did not die.
+                // What is not delivered again did not kill.
                 if let Some(offset) = found.alone.take().filter(|offset| offset.0 >= position.0) {
                     found.died_alone(offset);
                 }
@@ -108,6 +106,10 @@ impl Search {
                 let counts = self.witnessed || suspect.strikes >= STRIKES;
                 Suspect { strikes: suspect.strikes + u32::from(counts), ..suspect }
             }
+            // It came before, so it was no witness: it is suspected first.
+            Some(suspect) if offset < suspect.offset => {
+                Suspect { offset, strikes: u32::from(self.witnessed), failed_witness: None }
+            }
             // Whatever ends processes does it without the suspect too.
             Some(suspect) if suspect.strikes < STRIKES => {
                 Suspect { strikes: 0, failed_witness: suspect.failed_witness.max(Some(offset)), ..suspect }
@@ -123,15 +125,14 @@ impl Search {
         let Some(front) = held.first() else {
             return if self.left == 0 || position >= Some(self.end) { Step::Over } else { Step::AwaitRecords };
         };
-        if self.left == 0 || front.offset.0 >= self.end.0 {
+        // What the store has passed is run as well: its verdict may have been a copy, and no claim answers for it.
+        let is_again = Some(front.offset.committable()) <= position;
+        if !is_again && self.left == 0 || front.offset.0 >= self.end.0 {
             return Step::Over;
         }
-        let again = held.iter().take_while(|it| Some(it.offset.committable()) <= position).count();
-        if again > 0 {
-            return Step::Again(again);
-        }
         if self.window > 1 {
-            return Step::Together(held.len().min(self.window.min(self.left) as usize));
+            let most = if is_again { self.window } else { self.window.min(self.left) };
+            return Step::Together(held.len().min(most as usize));
         }
         let suspect = self.suspect.filter(|suspect| suspect.offset >= front.offset);
         self.suspect = suspect;
@@ -164,7 +165,7 @@ impl Search {
         self.witnessed = true;
     }
 
-    /// So many records from the first on have their verdict, and the position has passed them.
+    /// So many records from the first on have their verdict and the position has passed them, which it had not before.
     pub fn passed(&mut self, records: usize) {
         self.left = self.left.saturating_sub(u32::try_from(records).unwrap_or(u32::MAX));
     }

@@ -46,6 +46,9 @@ pub struct LaneMark {
     pub revision: i64,
     /// The search, if something killed an owner and is not found yet.
     pub search: Option<Search>,
+    /// The records that were given up because they kill whoever handles them, until an owner lets go of the lane: no claim
+    /// answers for them, and a broker that lags behind the store delivers them again.
+    pub given_up: Vec<Offset>,
 }
 
 /// The answer to a mark that was to be written.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use core_delivery::claim::ConsumerGroup;
-use core_delivery::ports::Standing;
-use core_delivery::record::{OutgoingRecord, Record};
+use core_delivery::ports::{LaneMark, Search, Standing, Suspect, UnitOfWorkFactory};
+use core_delivery::record::{Committable, LaneId, Offset, OutgoingRecord, Record, Topic};
 use core_delivery::testing::{MemoryStore, Script};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
@@ -58,7 +58,7 @@ impl Lives {
     }
 
     fn position(&self) -> i64 {
-        let lane = core_delivery::record::LaneId { topic: core_delivery::record::Topic::new("orders"), partition: 0 };
+        let lane = LaneId { topic: Topic::new("orders"), partition: 0 };
         self.store.position(&ConsumerGroup::new("g"), &lane).map_or(0, |position| position.0)
     }
 
@@ -243,4 +243,51 @@ fn a_lane_that_is_given_away_in_a_search_hands_it_over_and_a_late_mark_changes_n
     let search = mark.search.clone().expect("the search is not over");
     assert_eq!((mark.standing, search.alone), (Standing::Clean, None));
     assert!(search.window < 50, "four deaths have narrowed it: {search:?}");
+}
+
+/// What was done and is not noted as ended yet did not kill: its claim answers before it is given up.
+#[test]
+fn a_record_that_is_done_is_not_given_up_for_a_death_after_it() {
+    let all = notes(10);
+    let mut lives = Lives::of(&all, &[]);
+    assert_eq!(lives.live(), Life::Through);
+    lives.log.extend([keyed(10, &note(11, "key-x"))]);
+    let [(lane, mark)] = &*lives.store.marks() else { panic!("one lane") };
+    let suspect = Suspect { offset: Offset(9), strikes: 2, failed_witness: None };
+    let (alone, suspect) = (Some(suspect.offset), Some(suspect));
+    let search = Some(Search { window: 1, left: 1, end: Committable(11), alone, witnessed: true, suspect });
+    let died = LaneMark { standing: Standing::Owned, search, ..mark.clone() };
+    process().block_on(lives.store.set_mark(lane, Some(mark.owner), &died)).expect("the memory store writes");
+    lives.lag = Some(3);
+    assert_eq!(lives.live(), Life::Through);
+    assert_eq!((lives.lines().len(), lives.letters.len()), (11, 0));
+}
+
+/// Its letter is there and no claim is: the broker delivers it again, and nobody may run it again.
+#[test]
+fn a_record_that_was_given_up_is_not_run_again_when_the_broker_lags_behind() {
+    let all = notes(40);
+    let mut lives = Lives::of(&all, &[&all[20], &all[23]]);
+    lives.lag = Some(30);
+    lives.live_on();
+    assert_eq!(lives.lines(), lives.texts(&[&all[..20], &all[21..23], &all[24..]].concat()));
+    let offsets: Vec<String> = lives.letters.iter().map(|it| header(it, "delivery-origin-offset")).collect();
+    assert!(offsets.contains(&"20".to_owned()) && offsets.contains(&"23".to_owned()), "{offsets:?}");
+    assert!(offsets.iter().all(|offset| offset == "20" || offset == "23"), "{offsets:?}");
+    // Eleven for each; the second one dies as a witness of the first, whose strikes are taken back, once.
+    assert!(lives.deaths <= 2 * 11 + 3, "{} deaths", lives.deaths);
+}
+
+/// What an operator reads again after the cause is mended is run again.
+#[test]
+fn what_was_given_up_is_forgotten_when_the_lane_is_given_away() {
+    let all = notes(20);
+    let mut lives = Lives::of(&all, &[&all[10]]);
+    lives.live_on();
+    assert!(lives.store.marks().iter().all(|(_, mark)| mark.given_up.is_empty()), "{:?}", lives.store.marks());
+    lives.deadly.clear();
+    lives.log.extend([keyed(20, &note(21, "key-x"))]);
+    lives.lag = Some(15);
+    assert_eq!(lives.live(), Life::Through);
+    assert_eq!(lives.lines().len(), 21);
 }

@@ -74,6 +74,11 @@ impl EventHandler<Probe, Unit> for Handler {
         } else {
             executor.pause().await;
         }
+        if probe.content.kind() == Kind::Deadly {
+            choices.note(|| format!("event {} kills process {}", probe.content.number, self.life));
+            truth.kills(self.life);
+            return std::future::pending().await;
+        }
         if !choices.chance(profile.handler) {
             running.ends("succeeds", Call::Succeeded);
             return Ok(probe.id);

@@ -106,7 +106,8 @@ impl State {
             records.push(Record {
                 offset: Offset(entry.offset),
                 timestamp: Some(entry.timestamp),
-                key: None,
+                // What is partitioned by a key has it on the wire.
+                key: Some(vec![b'a' + entry.content.key].into()),
                 payload: Some(payload(entry.content, place, epoch, life).into()),
                 headers: entry.headers.clone(),
                 unreadable_headers: 0,

@@ -1,7 +1,7 @@
 //! The kernel as a whole against a model of the world: the real consumer on one thread and a virtual clock, a broker that
-//! takes lanes away at any moment, a database that fails, forgets and goes back, processes that die. A seed decides
-//! every step; what must hold always is checked after each (D-1 to D-6, D-11), and when nothing fails any more the
-//! group must come to rest with nothing lost.
+//! takes lanes away at any moment, a database that fails, forgets and goes back, processes that die, events that kill
+//! whoever performs them. A seed decides every step; what must hold always is checked after each (D-1 to D-6, D-11), and
+//! when nothing fails any more the group must come to rest with nothing lost.
 //!
 //! A seed that fails is made small and printed. `MODEL_SEED=<seed>` runs one seed, `MODEL_SCHEDULE=<choices>` a printed
 //! schedule, with all that happened in it; `MODEL_STEPS` says how many steps all seeds together take.
@@ -127,6 +127,8 @@ fn the_runs_reach_what_they_are_made_for() {
         "too large",
         "to dlq",
         "to retry.5s",
+        "kills process",
+        "is given up as what kills",
         "has ended: Err",
     ];
     let missed: Vec<&str> = wanted.into_iter().filter(hardly).collect();

@@ -15,7 +15,7 @@ use futures::stream::StreamExt;
 use crate::broker::Broker;
 use crate::executor::{Life, LifeRuntime};
 use crate::handler::Handler;
-use crate::probe::{PARTITIONS, Place, ProbeDecoder, TOPICS, lane_no, parse};
+use crate::probe::{Kind, PARTITIONS, Place, ProbeDecoder, TOPICS, lane_no, parse};
 use crate::store::Store;
 use crate::world::Context;
 
@@ -114,6 +114,14 @@ impl Publisher for Outbox {
         let lane = lane_no(&record.topic, record.partition).expect("a lane of the model");
         if lane < PARTITIONS || lane / PARTITIONS <= source.place.lane / PARTITIONS {
             truth.report("routes", format!("{:?} was sent to {}", source.place, record.topic));
+        }
+        let text = record.headers.iter().find(|header| header.key == "delivery-error-text");
+        let text = text.and_then(|header| header.value.as_deref()).unwrap_or_default();
+        if text.starts_with(b"kills the process") {
+            choices.note(|| format!("{:?} is given up as what kills", source.content));
+            if source.content.kind() != Kind::Deadly {
+                truth.report("innocent", format!("{:?} kills nobody, and is said to", source.content));
+            }
         }
         executor.pause().await;
         let unavailable =

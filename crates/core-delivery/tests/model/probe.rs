@@ -48,9 +48,12 @@ pub enum Kind {
     Broken,
     /// Its id was made an hour ahead.
     Future,
+    /// Whoever performs it dies.
+    Deadly,
 }
 
-pub const KINDS: [Kind; 6] = [Kind::Plain, Kind::Poison, Kind::Refused, Kind::Foreign, Kind::Broken, Kind::Future];
+pub const KINDS: [Kind; 7] =
+    [Kind::Plain, Kind::Poison, Kind::Refused, Kind::Foreign, Kind::Broken, Kind::Future, Kind::Deadly];
 
 /// What a record carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,6 +43,7 @@ pub struct State {
     /// The events that were overtaken by right: order does not hold over tries.
     pub tried: HashSet<(Run, EventId)>,
     dead: HashSet<Life>,
+    dying: Vec<Life>,
     may_fail: HashSet<Life>,
     in_doubt: HashSet<EventId>,
     broken: Option<Broken>,
@@ -68,6 +69,16 @@ impl Truth {
     /// The process is gone.
     pub fn dies(&self, life: Life) {
         self.lock().dead.insert(life);
+    }
+
+    /// The process is about to end, because of what it handles.
+    pub fn kills(&self, life: Life) {
+        self.lock().dying.push(life);
+    }
+
+    /// A process that is about to end.
+    pub fn take_dying(&self) -> Option<Life> {
+        self.lock().dying.pop()
     }
 
     pub fn lives(&self, life: Life) -> bool {

@@ -12,7 +12,7 @@ use futures::channel::oneshot;
 use crate::broker::{Broker, identity};
 use crate::executor::{Executor, Life};
 use crate::member::{self, FOREIGN_HEADER};
-use crate::probe::{CONSUMED, Content, KINDS, PARTITIONS, lane_id};
+use crate::probe::{CONSUMED, Content, KINDS, Kind, PARTITIONS, lane_id};
 use crate::schedule::Choices;
 use crate::store::{Store, first_position};
 use crate::truth::{Broken, Truth};
@@ -20,10 +20,13 @@ use crate::truth::{Broken, Truth};
 pub const SCRIPTED_PANIC: &str = "a panic of the model";
 
 /// How long the group may take to come to rest once nothing fails any more, in steps and in virtual time.
-const REST_STEPS: usize = 30_000;
-const REST_TIME: Duration = Duration::from_secs(600);
+/// What kills whoever performs it takes three minutes of rests if nothing else is there.
+const REST_STEPS: usize = 60_000;
+const REST_TIME: Duration = Duration::from_secs(3_600);
 const RECORDS: u32 = 40;
 const MEMBERS: usize = 2;
+/// How many events of a run may kill whoever performs them.
+const DEADLY: usize = 2;
 
 /// How often what goes wrong in this run, of 256 occasions.
 #[derive(Clone, Copy)]
@@ -158,6 +161,9 @@ impl World {
         if let Some(panic) = step.panic.filter(|panic| panic != SCRIPTED_PANIC) {
             self.context.truth.report("panics", format!("{} of process {}: {panic}", step.name, step.life));
         }
+        while let Some(life) = self.context.truth.take_dying() {
+            self.bury(life);
+        }
         while let Some((life, how)) = self.broker.take_ended() {
             self.context.choices.note(|| format!("process {life} has ended: {how:?}"));
             self.context.truth.ended(life, how);
@@ -263,6 +269,8 @@ impl World {
         let again = choices.chance(profile.duplicates).then(|| self.produced.get(choices.pick(self.produced.len())));
         let content = again.flatten().copied().unwrap_or_else(|| {
             let kind = if choices.chance(profile.odd) { choices.pick(KINDS.len()) } else { 0 };
+            let deadly = self.produced.iter().filter(|content| content.kind() == Kind::Deadly).count();
+            let kind = if KINDS[kind] == Kind::Deadly && deadly >= DEADLY { 0 } else { kind };
             Content { number: self.records, kind, key: choices.pick(3) as u8 }
         });
         self.produced.push(content);

@@ -34,7 +34,7 @@ struct Unread {
 pub(in crate::delivery) enum Turn {
     Due,
     Rested,
-    Together { count: usize, leading: usize, company: RwLockReadGuardArc<()> },
+    Together(usize, RwLockReadGuardArc<()>),
     Alone(RwLockWriteGuardArc<()>),
     Began(MarkAnswer),
     Ended(MarkAnswer),
@@ -119,6 +119,12 @@ where
 
     /// Keeps a record back until the search comes to it.
     pub(super) fn hold(&mut self, record: Record) -> Option<Record> {
+        if self.marker.as_ref().is_some_and(|marker| marker.has_given_up(record.offset)) {
+            let ticket = self.lane.hold(&record);
+            let journey = self.lane.journey(&record);
+            self.send_on(ticket, &record, journey, &given_up(killed("it was given up before")));
+            return None;
+        }
         let Some(searching) = &mut self.searching else { return Some(record) };
         let due = self.lane.due_of(&record, self.pipeline.runtime.now());
         let ticket = self.lane.hold(&record);
@@ -179,21 +185,29 @@ where
         self.stored.filter(|_| !self.stored_is_void)
     }
 
+    /// Whether the store has not passed the record. What is delivered again because the broker lags behind the store takes no
+    /// room from what can have been in flight.
+    fn is_ahead(&self, offset: Offset) -> bool {
+        Some(offset.committable()) > self.stored_of_log()
+    }
+
     fn next_window(&mut self, searching: &mut Searching) {
         let place = Place::of(&self.assignment, format!("search in {}", self.lane.id()));
         let step = searching.step(self.stored_of_log());
         match step {
             Step::AwaitRecords => return self.pipeline.health.clear(place),
             Step::Over => self.pipeline.health.clear(place),
-            Step::Again(_) | Step::Together(_) | Step::Alone(..) | Step::Rest => {
+            Step::Together(_) | Step::Alone(..) | Step::Rest => {
                 self.pipeline.health.report(place, told(&searching.search, step));
             }
         }
         let turn = match step {
             Step::AwaitRecords => return,
             Step::Over => self.write_down(None).map(Turn::Closed).boxed(),
-            Step::Again(count) => self.together(count, 0),
-            Step::Together(count) => self.together(count, count),
+            Step::Together(count) => {
+                let company = Arc::clone(&self.pipeline.company);
+                async move { Turn::Together(count, company.read_arc().await) }.boxed()
+            }
             Step::Rest => self.pipeline.runtime.sleep(REST).map(|()| Turn::Rested).boxed(),
             Step::Alone(index, treatment) => {
                 let now = self.pipeline.runtime.now();
@@ -205,6 +219,7 @@ where
                 }
                 let Unread { ticket, record, .. } =
                     searching.held.remove(index).expect("the machine names what is held");
+                let leading = usize::from(index == 0 && self.is_ahead(record.offset));
                 let alone = Alone {
                     offset: record.offset,
                     treatment,
@@ -212,18 +227,11 @@ where
                     ran: Ran::NotPerformed,
                     solitude: None,
                 };
-                let leading = usize::from(index == 0);
                 searching.window = Some(Window { tickets: vec![ticket], leading, alone: Some(alone) });
                 self.solitude(None)
             }
         };
         searching.turn = Some(turn);
-    }
-
-    /// Waits until nothing runs that has to run alone.
-    fn together(&self, count: usize, leading: usize) -> BoxFuture<'static, Turn> {
-        let company = Arc::clone(&self.pipeline.company);
-        async move { Turn::Together { count, leading, company: company.read_arc().await } }.boxed()
     }
 
     /// Waits until something is due, and then until nothing else runs in this process.
@@ -266,9 +274,10 @@ where
         match turn {
             Turn::Due => {}
             Turn::Rested => searching.search.rested(),
-            Turn::Together { count, leading, company } => {
+            Turn::Together(count, company) => {
                 let records: Vec<Unread> = searching.held.drain(..count).collect();
                 let tickets = records.iter().map(|unread| unread.ticket).collect();
+                let leading = records.iter().filter(|unread| self.is_ahead(unread.record.offset)).count();
                 searching.window = Some(Window { tickets, leading, alone: None });
                 records.into_iter().for_each(|Unread { ticket, record, .. }| self.read(ticket, record));
                 drop(company);
@@ -339,15 +348,21 @@ where
         }
     }
 
-    /// Tells that the record is struck out. It never comes back by itself, whatever the failure says of other tries.
-    pub(super) fn struck_out(&self, offset: Offset, failure: Failure) -> Failure {
+    /// Tells that the record is struck out, and remembers it.
+    pub(super) fn struck_out(&mut self, offset: Offset, failure: Failure) -> Failure {
         tracing::error!(lane = %self.lane.id(), offset = offset.0, class = %failure.class, error = failure.text,
             "every process died that ran this record alone, it becomes a dead letter");
         self.pipeline.metrics.struck_out.increment(1);
-        let text = format!("kills the process: every one died that ran it alone; {}", failure.text);
-        let effect = if failure.effect == Effect::Never { Effect::Never } else { Effect::Unknown };
-        Failure { text, retry: Retry::Never, effect, ..failure }
+        self.marker.iter_mut().for_each(|marker| marker.give_up(offset));
+        given_up(failure)
     }
+}
+
+/// What the letter of a record says that is given up, whatever its failure says of other tries.
+fn given_up(failure: Failure) -> Failure {
+    let text = format!("kills the process: every one died that ran it alone; {}", failure.text);
+    let effect = if failure.effect == Effect::Never { Effect::Never } else { Effect::Unknown };
+    Failure { text, retry: Retry::Never, effect, ..failure }
 }
 
 fn killed(how: &str) -> Failure {

@@ -105,10 +105,12 @@ where
             }
         }
         self.ran(report.outcomes.iter().map(|(_, outcome)| outcome));
-        let rages = self.note_calls(report.outcomes.iter().map(|(_, outcome)| outcome));
+        // What is struck out was not called, and says nothing about the world: no storm holds it back.
+        let called = report.outcomes.iter().filter(|(delivery, _)| !delivery.history.struck_out);
+        let rages = self.note_calls(called.map(|(_, outcome)| outcome));
         for (delivery, outcome) in report.outcomes {
             match outcome {
-                Outcome::Failed(failure) if rages => {
+                Outcome::Failed(failure) if rages && !delivery.history.struck_out => {
                     self.pipeline.batch.doubts.note(delivery.event.id(), failure.effect);
                     postponed.push(delivery);
                 }
@@ -176,7 +178,9 @@ where
             self.ran([&Outcome::Applied]);
         }
         let in_doubt = delivery.history.in_doubt || self.pipeline.batch.doubts.contains(event);
+        let struck_out = delivery.history.struck_out;
         let rages = self.note(match &performed {
+            _ if struck_out => None,
             Performed::Done(_) => Some(Call::Succeeded),
             // Counted by the unit that takes its reservation back.
             Performed::Failed(failure) if failure.had_no_effect(in_doubt) => None,
@@ -184,7 +188,7 @@ where
             Performed::Halted(_) => None,
         });
         match performed {
-            Performed::Failed(failure) if rages => {
+            Performed::Failed(failure) if rages && !struck_out => {
                 self.pipeline.batch.doubts.note(event, failure.effect);
                 self.lane.put_back(delivery);
             }

@@ -89,7 +89,6 @@ impl Scene {
             let step = search.as_mut().map_or(Step::Together(BATCH.min(open.len())), |it| it.next(&held, position));
             match step {
                 Step::Over | Step::AwaitRecords => (search, self.stored) = (None, None),
-                Step::Again(_) => panic!("nothing is delivered from before the position"),
                 Step::Together(count) => {
                     let running = &open[..count];
                     if !tick() || self.deadly.is(running) {

@@ -28,7 +28,7 @@ fn owner(epoch: u64) -> Owner {
 }
 
 fn owned(owner: Owner, revision: i64) -> LaneMark {
-    LaneMark { owner, standing: Standing::Owned, revision, search: None }
+    LaneMark { owner, standing: Standing::Owned, revision, search: None, given_up: vec![] }
 }
 
 async fn set<F: UnitOfWorkFactory>(store: &F, lane: &LaneLog, from: Option<Owner>, to: &LaneMark) -> MarkAnswer {
@@ -63,7 +63,8 @@ async fn a_mark_is_found_as_it_was_written<F: UnitOfWorkFactory>(store: &F) {
     let mut from = None;
     for (search, revision) in searches.into_iter().zip(0..) {
         for standing in [Standing::Owned, Standing::Clean] {
-            let mark = LaneMark { owner, standing, revision, search: search.clone() };
+            let given_up = vec![Offset(5_000_000_001), Offset(7)].into_iter().skip(revision as usize).collect();
+            let mark = LaneMark { owner, standing, revision, search: search.clone(), given_up };
             assert_eq!(set(store, &lane, from, &mark).await, Written);
             assert_eq!(found(store, &lane).await, Some(mark));
             from = Some(owner);
